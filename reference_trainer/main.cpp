@@ -16,8 +16,8 @@
 #include "reference_trainer/data/data_file.h"
 #include "reference_trainer/model/cnn_backends.h"
 #include "reference_trainer/options.h"
+#include "reference_trainer/params/device_queues.h"
 #include "reference_trainer/params/device_sharing.h"
-#include "reference_trainer/params/peer_queues.h"
 #include "reference_trainer/params/store_devices.h"
 #include "reference_trainer/report/progress.h"
 #include "reference_trainer/report/report.h"
@@ -135,21 +135,15 @@ WorkloadConfig workload_under(const std::string& policy, const Options& options)
 RunSettings make_settings(const Options& options, const CheckpointPlan* checkpoint,
                           const std::string& addresses, std::size_t run) {
   const std::string& policy = options.policies[run];
-  return {.workload = workload_under(policy, options),
-          .policy = policy,
-          .job = job_name(options, policy, run),
-          .addresses = addresses,
-          .hop_order = options.hop_order,
-          .workers_as = options.workers_as,
-          .store_in = options.store_in,
-          .slowdown = options.slowdown,
-          .iteration_us = static_cast<std::int64_t>(options.iteration_ms * 1'000),
-          .iterations = options.iterations,
-          .budget = options.budget,
-          .seconds_max = options.seconds_max,
-          .stop_at_loss = options.target_loss,
-          .verbose = options.verbose,
-          .checkpoint = checkpoint};
+  RunSettings settings = options;
+  settings.workload = workload_under(policy, options);
+  settings.policy = policy;
+  settings.job = job_name(options, policy, run);
+  settings.addresses = addresses;
+  settings.iteration_us = static_cast<std::int64_t>(options.iteration_ms * 1'000);
+  settings.stop_at_loss = options.target_loss;
+  settings.plan = checkpoint;
+  return settings;
 }
 
 std::string summary(const RunResult& result) {
@@ -216,8 +210,7 @@ void check_memory(const Options& options, const Workload& workload) {
     const auto peers = peer_policy(policy);
     if (!peers) continue;
     try {
-      PeerQueues::bytes_needed(options.workload.workers, peers->slots,
-                               workload.layout().parameters);
+      device_queue_shape(options.workload.workers, peers->slots, workload.layout().parameters);
     } catch (const std::invalid_argument& error) {
       throw std::invalid_argument(fmt::format("{}: {}", policy, error.what()));
     }

@@ -2,8 +2,11 @@
 #include "reference_trainer/options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>  // fmt::join, since fmt 11
 
 #include <CLI/CLI.hpp>
+#include <initializer_list>
+#include <type_traits>
 
 #include "daemon/tools/sim/simulation.h"
 #include "proto/base/help_lines.h"
@@ -20,6 +23,7 @@ namespace syncd::trainer {
 namespace {
 
 constexpr int kUsageError = 2;
+constexpr std::int32_t kDefaultWorkers = 4;
 constexpr std::int64_t kDefaultIterations = 150;
 constexpr std::int64_t kCheckpointEvery = 50;
 constexpr double kMomentumMax = 0.999;
@@ -80,24 +84,12 @@ CLI::Validator one_of(std::vector<std::string> words) {
           ""};
 }
 
-// What CLI11 fills, before it is checked as a whole.
+// What CLI11 fills beside the options, before all of it is checked as a whole.
 struct RawFlags {
-  std::string workload, policy = "bsp", compare, format, budget = "shared", backend = "cpu",
-                        precision = "float";
-  std::string workers_as = "processes", store_in;
-  std::string report, json_lines;
-  std::string data, data_dir, checkpoint, out, csv_dir, slowdown = "none", order = "parallel",
-                                                        daemon, store = "memory", job;
-  std::int32_t workers = 4, batch = 0;
-  std::int64_t iterations = 0, samples = 0, checkpoint_every = kCheckpointEvery;
-  std::uint64_t seed = 1;
-  double learning_rate = 0, seconds_max = 0, target_loss = 0, iteration_ms = 20;
-  double momentum = 0, weight_decay = kCnnWeightDecay;
-  std::string iteration_time;
-  double delay_ms = 0, link_mbps = 0, parameters_mb = 0;
-  std::string decay = "none", aggregate = "sum", hosts;
-  bool virtual_time = false;
-  bool generate = false, json = false, quiet = false, verbose = false;
+  std::string policy = "bsp", compare, format, csv_dir, decay = "none", hosts;
+  std::optional<StoreIn> store_in;
+  double target_loss = 0, weight_decay = kCnnWeightDecay, link_mbps = 0, parameters_mb = 0;
+  std::int64_t samples = 0;
 };
 
 // A flag's explanation in lines of its column. CLI11 indents what follows a line end, but makes
@@ -129,8 +121,40 @@ class FlagGroup {
   CLI::Option* option(const char* flag, const char* type, T& value, std::string_view help) {
     return app_.add_option(flag, value, wrapped(help))->type_name(type)->group(name_);
   }
+  template <typename T>
+  void option(const char* flag, const char* type, T& value, const CLI::Validator& check,
+              std::string_view help) {
+    option(flag, type, value, help)->check(check);
+  }
   CLI::Option* flag(const char* flag, bool& value, std::string_view help) {
     return app_.add_flag(flag, value, wrapped(help))->group(name_);
+  }
+  // An empty name counts as none.
+  CLI::Option* path(const char* flag, const char* type, std::optional<std::filesystem::path>& value,
+                    std::string_view help) {
+    const auto set = [&value](const std::string& text) {
+      if (!text.empty()) value = text;
+    };
+    return app_.add_option_function<std::string>(flag, set, wrapped(help))
+        ->type_name(type)
+        ->group(name_);
+  }
+  // One of some words, each of which stands for a value.
+  template <typename T>
+  CLI::Option* choice(const char* flag, T& value,
+                      std::vector<std::pair<std::string, std::type_identity_t<T>>> words,
+                      std::string_view help) {
+    std::vector<std::string> names;
+    for (const auto& [word, meaning] : words) names.push_back(word);
+    const auto set = [&value, words = std::move(words)](const std::string& text) {
+      for (const auto& [word, meaning] : words) {
+        if (word == text) value = meaning;
+      }
+    };
+    return app_.add_option_function<std::string>(flag, set, wrapped(help))
+        ->type_name(fmt::format("{}", fmt::join(names, "|")))
+        ->check(one_of(names))
+        ->group(name_);
   }
 
  private:
@@ -138,72 +162,60 @@ class FlagGroup {
   std::string name_;
 };
 
-void add_training_flags(CLI::App& app, RawFlags& raw) {
+void add_training_flags(CLI::App& app, RawFlags& raw, Options& options) {
   FlagGroup group(app, "Training");
-  group
-      .option("--workload", "svm|mf|cnn", raw.workload,
-              "What is trained: svm (linear model, log loss), mf (matrix factorization) or cnn "
-              "(C3F2-Net, a convolutional network for images)")
-      ->check(one_of({"svm", "mf", "cnn"}));
-  group.option("--workers", "N", raw.workers, "Workers (default 4)")
-      ->check(whole_number(1, kWorkersMax));
-  group
-      .option("--workers-as", "processes|threads", raw.workers_as,
-              "What a worker is: a process of its own (default), or a thread of this one")
-      ->check(one_of({"processes", "threads"}));
-  group
-      .option("--batch", "N", raw.batch,
-              "Samples per iteration of one worker (default: svm 32, mf 128, cnn 32)")
-      ->check(whole_number(1, 1'000'000));
-  group
-      .option(
-          "--learning-rate", "RATE", raw.learning_rate,
-          "Step size, the same for every policy (default: svm 2 and cnn 0.004 for up to 4 workers, "
-          "mf 0.05 for up to 16; for more workers less, so that the sum of their rates stays the "
-          "same)")
-      ->check(number(1e-9, 1e3, "a number from 1e-9 to 1000"));
+  group.choice(
+      "--workload", options.data.kind,
+      {{"svm", WorkloadKind::kSvm}, {"mf", WorkloadKind::kMf}, {"cnn", WorkloadKind::kCnn}},
+      "What is trained: svm (linear model, log loss), mf (matrix factorization) or cnn "
+      "(C3F2-Net, a convolutional network for images)");
+  group.option("--workers", "N", options.workload.workers, whole_number(1, kWorkersMax),
+               "Workers (default 4)");
+  group.choice("--workers-as", options.workers_as,
+               {{"processes", WorkersAs::kProcesses}, {"threads", WorkersAs::kThreads}},
+               "What a worker is: a process of its own (default), or a thread of this one");
+  group.option("--batch", "N", options.workload.batch, whole_number(1, 1'000'000),
+               "Samples per iteration of one worker (default: svm 32, mf 128, cnn 32)");
+  group.option(
+      "--learning-rate", "RATE", options.workload.learning_rate,
+      number(1e-9, 1e3, "a number from 1e-9 to 1000"),
+      "Step size, the same for every policy (default: svm 2 and cnn 0.004 for up to 4 workers, "
+      "mf 0.05 for up to 16; for more workers less, so that the sum of their rates stays the "
+      "same)");
   group.option("--decay", "none|F@N,...|F/N", raw.decay,
                "How the rate falls: 0.1@200,250 = times 0.1 before each of these minibatches of a "
                "worker, 0.98/50 = times 0.98 before every 50th (default none)");
-  group
-      .option("--aggregate", "sum|mean", raw.aggregate,
-              "What bsp makes of the updates of a barrier: their sum, as other policies do of all "
-              "updates, or their mean, which is the rate divided by the number of workers. The "
-              "default rate is chosen for sums: with mean, give one worker's --learning-rate "
-              "(default sum)")
-      ->check(one_of({"sum", "mean"}));
-  group
-      .option("--momentum", "M", raw.momentum,
-              "Of cnn and svm: how much of a worker's last step is in its next one; each worker "
-              "has a velocity of its own (default: cnn 0.9, svm 0)")
-      ->check(number(0, kMomentumMax, "a number from 0 to 0.999"));
-  group
-      .option("--weight-decay", "D", raw.weight_decay,
-              "Of cnn: how strongly weights, not biases, are drawn towards 0 (default 0.0005)")
-      ->check(number(0, 1, "a number from 0 to 1"));
-  group
-      .option("--backend", "cpu|cuda", raw.backend,
-              "What computes: the CPU (one core per worker, default) or the GPUs that CUDA shows "
-              "(CUDA_VISIBLE_DEVICES), in which the workers take turns")
-      ->check(one_of({"cpu", "cuda"}));
-  group
-      .option("--precision", "float|tf32|bf16", raw.precision,
-              "Of cnn on a GPU: in what products of matrices multiply; parameters and sums stay "
-              "float (default float; the others take compute capability 8.0)")
-      ->check(one_of({"float", "tf32", "bf16"}));
-  group
-      .option("--store-in", "host|device", raw.store_in,
-              "Where the parameters are that workers share or send to each other: in the memory "
-              "of the host, or of the GPUs (default: device with --backend cuda, otherwise host)")
-      ->check(one_of({"host", "device"}));
-  group
-      .option("--seed", "N", raw.seed,
-              "Decides generated data, initial parameters, minibatches and slow iterations "
-              "(default 1)")
-      ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()));
+  group.choice("--aggregate", options.aggregate,
+               {{"sum", Aggregate::kSum}, {"mean", Aggregate::kMean}},
+               "What bsp makes of the updates of a barrier: their sum, as other policies do of all "
+               "updates, or their mean, which is the rate divided by the number of workers. The "
+               "default rate is chosen for sums: with mean, give one worker's --learning-rate "
+               "(default sum)");
+  group.option("--momentum", "M", options.workload.momentum,
+               number(0, kMomentumMax, "a number from 0 to 0.999"),
+               "Of cnn and svm: how much of a worker's last step is in its next one; each worker "
+               "has a velocity of its own (default: cnn 0.9, svm 0)");
+  group.option("--weight-decay", "D", raw.weight_decay, number(0, 1, "a number from 0 to 1"),
+               "Of cnn: how strongly weights, not biases, are drawn towards 0 (default 0.0005)");
+  group.choice("--backend", options.workload.backend,
+               {{"cpu", Backend::kCpu}, {"cuda", Backend::kCuda}},
+               "What computes: the CPU (one core per worker, default) or the GPUs that CUDA shows "
+               "(CUDA_VISIBLE_DEVICES), in which the workers take turns");
+  group.choice(
+      "--precision", options.workload.precision,
+      {{"float", Precision::kFloat}, {"tf32", Precision::kTf32}, {"bf16", Precision::kBf16}},
+      "Of cnn on a GPU: in what products of matrices multiply; parameters and sums stay "
+      "float (default float; the others take compute capability 8.0)");
+  group.choice("--store-in", raw.store_in, {{"host", StoreIn::kHost}, {"device", StoreIn::kDevice}},
+               "Where the parameters are that workers share or send to each other: in the memory "
+               "of the host, or of the GPUs (default: device with --backend cuda, otherwise host)");
+  group.option("--seed", "N", options.workload.seed,
+               whole_number(0, std::numeric_limits<std::int64_t>::max()),
+               "Decides generated data, initial parameters, minibatches and slow iterations "
+               "(default 1)");
 }
 
-void add_policy_flags(CLI::App& app, RawFlags& raw) {
+void add_policy_flags(CLI::App& app, RawFlags& raw, Options& options) {
   FlagGroup group(app, "Policy");
   group.option(
       "--policy", "P", raw.policy,
@@ -212,54 +224,47 @@ void add_policy_flags(CLI::App& app, RawFlags& raw) {
       "--compare", "P,P,...", raw.compare,
       "Train under each of these policies in turn, such as bsp,ssp:3,hop:ring,max_ig=2,backup=1: "
       "a comma that no policy's name follows belongs to the policy before it");
-  group
-      .option("--order", "parallel|serial", raw.order,
-              "Under Hop: parallel = send the parameters, then compute while they travel; serial = "
-              "compute, then send the result (default parallel)")
-      ->check(one_of({"parallel", "serial"}));
+  group.choice(
+      "--order", options.hop_order,
+      {{"parallel", HopOrder::kParallel}, {"serial", HopOrder::kSerial}},
+      "Under Hop: parallel = send the parameters, then compute while they travel; serial = "
+      "compute, then send the result (default parallel)");
   group.option(
-      "--slowdown", "SPEC", raw.slowdown,
+      "--slowdown", "SPEC", options.slowdown,
       "Make workers slow: fixed:3=4x[,5=2x] (these workers always), random:6x@0.05 (any "
       "iteration with this probability), random:6x@1/8, random:6x@1/n, where n is the number of "
       "workers, or random:6x@1/n,for=20, as often, but 20 iterations in a row (default none)");
-  group
-      .option("--iteration-ms", "MS", raw.iteration_ms,
-              "Pretend that an iteration computes at least this long, before any slowdown; 0: as "
-              "fast as it goes (default 20)")
-      ->check(number(0, 3.6e6, "milliseconds from 0 to 3600000"));
+  group.option("--iteration-ms", "MS", options.iteration_ms,
+               number(0, 3.6e6, "milliseconds from 0 to 3600000"),
+               "Pretend that an iteration computes at least this long, before any slowdown; 0: as "
+               "fast as it goes (default 20)");
 }
 
-void add_end_flags(CLI::App& app, RawFlags& raw) {
+void add_end_flags(CLI::App& app, RawFlags& raw, Options& options) {
   FlagGroup group(app, "End of a run");
-  group
-      .option("--max-iterations", "K", raw.iterations,
-              "End a run after this many iterations per worker (default 150, unless --max-seconds "
-              "is given)")
-      ->check(whole_number(1, 1'000'000'000));
-  group
-      .option("--budget", "shared|each", raw.budget,
-              "How they are counted: shared = workers * K in all, so that every policy does the "
-              "same work, whoever does it; each = K for every worker (default shared)")
-      ->check(one_of({"shared", "each"}));
-  group.option("--max-seconds", "S", raw.seconds_max, "End a run after this time")
-      ->check(number(0.01, 1e7, "seconds from 0.01 to 10000000"));
-  group
-      .option(
-          "--target-loss", "LOSS", raw.target_loss,
-          "End a run when the held-out loss is this low. Without it runs go on, and the time to "
-          "a target is reported all the same: the loss that one process alone reaches with half "
-          "of the iterations")
-      ->check(number(0, 1e9, "a number from 0"));
+  group.option("--max-iterations", "K", options.iterations, whole_number(1, 1'000'000'000),
+               "End a run after this many iterations per worker (default 150, unless --max-seconds "
+               "is given)");
+  group.choice("--budget", options.budget, {{"shared", Budget::kShared}, {"each", Budget::kEach}},
+               "How they are counted: shared = workers * K in all, so that every policy does the "
+               "same work, whoever does it; each = K for every worker (default shared)");
+  group.option("--max-seconds", "S", options.seconds_max,
+               number(0.01, 1e7, "seconds from 0.01 to 10000000"), "End a run after this time");
+  group.option(
+      "--target-loss", "LOSS", raw.target_loss, number(0, 1e9, "a number from 0"),
+      "End a run when the held-out loss is this low. Without it runs go on, and the time to "
+      "a target is reported all the same: the loss that one process alone reaches with half "
+      "of the iterations");
 }
 
-void add_virtual_flags(CLI::App& app, RawFlags& raw) {
+void add_virtual_flags(CLI::App& app, RawFlags& raw, Options& options) {
   FlagGroup group(app, "Virtual time");
-  group.flag("--virtual-time", raw.virtual_time,
+  group.flag("--virtual-time", options.virtual_time,
              "Compute the workers' minibatches one after the other in this process, and take the "
              "time that they need from --iteration-ms or --iteration-time instead of a clock: any "
              "number of workers on any machine, and the same result for the same seed. No daemon "
              "runs: its engine decides here");
-  group.option("--iteration-time", "DIST", raw.iteration_time,
+  group.option("--iteration-time", "DIST", options.iteration_time,
                "With --virtual-time, in milliseconds: constant:MS, uniform:A-B (one speed per "
                "worker), uniform_each:A-B, normal:MEAN,DEVIATION, lognormal:MEDIAN,SIGMA or "
                "trace:FILE (default: constant, --iteration-ms)");
@@ -274,79 +279,71 @@ void add_virtual_flags(CLI::App& app, RawFlags& raw) {
       "--hosts", "H|N,N,...", raw.hosts,
       "With --virtual-time, for graphs by host (clustered): a number of hosts of equal size, or "
       "how many workers are on each, as in 4,2,2 (default: a host for each)");
-  group
-      .option("--delay-ms", "MS", raw.delay_ms,
-              "With --virtual-time: how long every message takes, one way (default 0)")
-      ->check(number(0, 3.6e6, "milliseconds from 0 to 3600000"));
+  group.option("--delay-ms", "MS", options.delay_ms,
+               number(0, 3.6e6, "milliseconds from 0 to 3600000"),
+               "With --virtual-time: how long every message takes, one way (default 0)");
 }
 
-void add_data_flags(CLI::App& app, RawFlags& raw) {
+void add_data_flags(CLI::App& app, RawFlags& raw, Options& options) {
   FlagGroup group(app, "Data");
-  group.option("--data", "FILE", raw.data, "Train on this file");
-  group.option("--data-dir", "DIR", raw.data_dir,
-               "Train on u.data or ratings.csv (mf), train.libsvm (svm), data_batch_*.bin and "
-               "test_batch.bin or train.bin and test.bin (cnn) in this directory");
-  group.flag("--generate", raw.generate,
+  group.path("--data", "FILE", options.data.file, "Train on this file");
+  group.path("--data-dir", "DIR", options.data.directory,
+             "Train on u.data or ratings.csv (mf), train.libsvm (svm), data_batch_*.bin and "
+             "test_batch.bin or train.bin and test.bin (cnn) in this directory");
+  group.flag("--generate", options.data.generate,
              "Write synthetic data that can be learned into --data-dir (or a temporary directory) "
              "and train on it; so it is, too, where neither --data nor --data-dir is given");
-  group
-      .option(
-          "--format", "FORMAT", raw.format,
-          "Of generated mf data: u.data (default) or ratings.csv. Of images: cifar-10 (default) "
-          "or cifar-100, also where a directory holds both and for --data")
-      ->check(one_of({"u.data", "ratings.csv", "cifar-10", "cifar-100"}));
-  group
-      .option(
-          "--samples", "N", raw.samples,
-          "Samples to generate (default: svm 20000 examples, mf 25000 ratings, cnn 5000 images; "
-          "a fifth of the images' number are test images besides)")
-      ->check(whole_number(1'000, 100'000'000));
+  group.option(
+      "--format", "FORMAT", raw.format, one_of({"u.data", "ratings.csv", "cifar-10", "cifar-100"}),
+      "Of generated mf data: u.data (default) or ratings.csv. Of images: cifar-10 (default) "
+      "or cifar-100, also where a directory holds both and for --data");
+  group.option(
+      "--samples", "N", raw.samples, whole_number(1'000, 100'000'000),
+      "Samples to generate (default: svm 20000 examples, mf 25000 ratings, cnn 5000 images; "
+      "a fifth of the images' number are test images besides)");
 }
 
-void add_daemon_flags(CLI::App& app, RawFlags& raw) {
+void add_daemon_flags(CLI::App& app, Options& options) {
   FlagGroup group(app, "Daemon");
   group
-      .option("--daemon", "ADDR", raw.daemon,
+      .option("--daemon", "ADDR", options.daemon,
               "Use this syncd, such as unix:/run/syncd/syncd.sock or host:7117 (default: start one "
               "and stop it at the end)")
       ->envname("SYNCD_ADDR");
-  group.option("--store", "DIR|memory", raw.store,
+  group.option("--store", "DIR|memory", options.store,
                "Where the started syncd keeps its history (default memory)");
-  group.option("--job", "NAME", raw.job,
+  group.option("--job", "NAME", options.job,
                "Name of the job; with --compare the run's number and policy are put behind it "
                "(default: made up anew every time)");
 }
 
-void add_checkpoint_flags(CLI::App& app, RawFlags& raw) {
+void add_checkpoint_flags(CLI::App& app, Options& options) {
   FlagGroup group(app, "Checkpoints");
-  group.option(
-      "--checkpoint", "DIR", raw.checkpoint,
-      "Save agreed checkpoints into this directory, which is made where there is none, and "
-      "go on from the newest complete one in it. SIGTERM saves one before the run ends");
-  group
-      .option("--checkpoint-every", "N", raw.checkpoint_every,
-              "With --checkpoint: ask for one every N iterations of a worker; 0: only syncctl "
-              "checkpoint and SIGTERM do (default 50)")
-      ->check(whole_number(0, 1'000'000'000));
+  group.path("--checkpoint", "DIR", options.checkpoint,
+             "Save agreed checkpoints into this directory, which is made where there is none, and "
+             "go on from the newest complete one in it. SIGTERM saves one before the run ends");
+  group.option("--checkpoint-every", "N", options.checkpoint_every, whole_number(0, 1'000'000'000),
+               "With --checkpoint: ask for one every N iterations of a worker; 0: only syncctl "
+               "checkpoint and SIGTERM do (default 50)");
 }
 
-void add_output_flags(CLI::App& app, RawFlags& raw) {
+void add_output_flags(CLI::App& app, RawFlags& raw, Options& options) {
   FlagGroup group(app, "Output");
-  group.option(
-      "--out", "DIR", raw.out,
+  group.path(
+      "--out", "DIR", options.out,
       "Write four CSV files per run into this directory, which is made where there is none: the "
       "loss over time, what each worker did, how stale grants were, and what the workers did in "
       "the middle of the run, moment by moment (default: no files)");
   // What --out was called; accepted for one release, and not in the help.
   FlagGroup(app, "").option("--csv-dir", "DIR|none", raw.csv_dir, "");
-  group.option("--json-lines", "FILE", raw.json_lines,
-               "Write what is in the CSV files of all runs into this file, a JSON object a line");
-  group.option("--report", "FILE.html", raw.report,
-               "Write a report with charts: one page that needs no network and no other file");
-  group.flag("--json", raw.json, "Print JSON instead of the table");
-  group.flag("--quiet", raw.quiet,
+  group.path("--json-lines", "FILE", options.json_lines,
+             "Write what is in the CSV files of all runs into this file, a JSON object a line");
+  group.path("--report", "FILE.html", options.report,
+             "Write a report with charts: one page that needs no network and no other file");
+  group.flag("--json", options.json, "Print JSON instead of the table");
+  group.flag("--quiet", options.quiet,
              "Say only what goes wrong on the standard error stream, and show no progress");
-  group.flag("--verbose", raw.verbose, "Say more on the standard error stream");
+  group.flag("--verbose", options.verbose, "Say more on the standard error stream");
 }
 
 struct FlagError {
@@ -362,13 +359,22 @@ void check_job(const std::string& job) {
                               show_field(job), kJobBytesMax)};
 }
 
+// Throws if one of these flags is given; `why` says when it may be.
+void refuse(const CLI::App& app, std::initializer_list<const char*> flags, std::string_view why) {
+  for (const char* flag : flags) {
+    if (app.count(flag) > 0) throw FlagError{fmt::format("{}: {}", flag, why)};
+  }
+}
+
 void check_together(const CLI::App& app) {
   if (app.count("--workload") == 0)
     throw FlagError{"--workload is required; allowed: svm, mf, cnn"};
-  const std::pair<const char*, const char*> alternatives[] = {{"--policy", "--compare"},
-                                                              {"--quiet", "--verbose"},
-                                                              {"--data", "--generate"},
-                                                              {"--out", "--csv-dir"}};
+  const std::pair<const char*, const char*> alternatives[] = {
+      {"--policy", "--compare"},
+      {"--quiet", "--verbose"},
+      {"--iteration-ms", "--iteration-time"},
+      {"--data", "--generate"},
+      {"--out", "--csv-dir"}};
   for (const auto& [one, other] : alternatives) {
     if (app.count(one) == 0 || app.count(other) == 0) continue;
     throw FlagError{fmt::format("{} and {}: only one of them is allowed", one, other)};
@@ -380,7 +386,7 @@ void read_policies(const CLI::App& app, const RawFlags& raw, Options& options) {
   const char* flag = options.compare ? "--compare" : "--policy";
   try {
     options.policies = split_policies(options.compare ? raw.compare : raw.policy);
-    check_policies(options.policies, raw.workers, !raw.daemon.empty());
+    check_policies(options.policies, options.workload.workers, !options.daemon.empty());
   } catch (const PolicyListError& error) {
     throw FlagError{fmt::format("{}: {}", flag, error.what())};
   }
@@ -392,15 +398,13 @@ void read_policies(const CLI::App& app, const RawFlags& raw, Options& options) {
       std::none_of(options.policies.begin(), options.policies.end(), has_hop_order)) {
     throw FlagError{"--order: only used with a policy hop:..."};
   }
-  options.hop_order = raw.order == "serial" ? HopOrder::kSerial : HopOrder::kParallel;
-  options.aggregate = raw.aggregate == "mean" ? Aggregate::kMean : Aggregate::kSum;
   try {
     check_aggregate(options.aggregate, options.policies);
   } catch (const PolicyListError& error) {
     throw FlagError{fmt::format("--aggregate: {}", error.what())};
   }
   try {
-    parse_slowdown(raw.slowdown, raw.workers);
+    parse_slowdown(options.slowdown, options.workload.workers);
   } catch (const SlowdownError& error) {
     throw FlagError{error.what()};
   }
@@ -410,19 +414,17 @@ void read_policies(const CLI::App& app, const RawFlags& raw, Options& options) {
 void read_format(const CLI::App& app, const RawFlags& raw, Options& options) {
   if (app.count("--format") == 0) return;
   const WorkloadKind kind = options.data.kind;
-  if (kind == WorkloadKind::kSvm) {
-    throw FlagError{"--format: only used with --workload mf or cnn"};
-  }
+  if (kind == WorkloadKind::kSvm) refuse(app, {"--format"}, "only used with --workload mf or cnn");
   const bool is_image_format = raw.format.starts_with("cifar");
   if (is_image_format != (kind == WorkloadKind::kCnn)) {
     throw FlagError{fmt::format("--format: {} is not allowed with --workload {}; allowed: {}",
-                                show_field(raw.format), raw.workload,
+                                show_field(raw.format), workload_name(kind),
                                 is_image_format ? "u.data, ratings.csv" : "cifar-10, cifar-100")};
   }
   if (is_image_format) {
     options.data.image_format =
         raw.format == "cifar-10" ? ImageFormat::kCifar10 : ImageFormat::kCifar100;
-  } else if (!raw.generate) {
+  } else if (app.count("--generate") == 0) {
     throw FlagError{"--format: only used with --generate"};
   } else {
     options.data.format = raw.format == "u.data" ? RatingFormat::kUData : RatingFormat::kRatingsCsv;
@@ -430,45 +432,29 @@ void read_format(const CLI::App& app, const RawFlags& raw, Options& options) {
 }
 
 void read_data(const CLI::App& app, const RawFlags& raw, Options& options) {
-  for (const WorkloadKind kind : {WorkloadKind::kSvm, WorkloadKind::kMf, WorkloadKind::kCnn}) {
-    if (raw.workload == workload_name(kind)) options.data.kind = kind;
-  }
-  options.data.seed = raw.seed;
-  // Who names no data wants to see something train.
-  options.data.generate = raw.generate || (raw.data.empty() && raw.data_dir.empty());
-  if (!raw.data.empty()) options.data.file = raw.data;
-  if (!raw.data_dir.empty()) options.data.directory = raw.data_dir;
-  if (raw.samples > 0) options.data.samples = static_cast<std::size_t>(raw.samples);
-  if (app.count("--samples") > 0 && !options.data.generate) {
-    throw FlagError{"--samples: not used with --data and --data-dir, unless with --generate"};
-  }
+  options.data.seed = options.workload.seed;
   read_format(app, raw, options);
+  // Who names no data wants to see something train.
+  if (!options.data.file && !options.data.directory) options.data.generate = true;
+  if (raw.samples > 0) options.data.samples = static_cast<std::size_t>(raw.samples);
+  if (!options.data.generate) {
+    refuse(app, {"--samples"}, "not used with --data and --data-dir, unless with --generate");
+  }
 }
 
 void read_network(const CLI::App& app, const RawFlags& raw, WorkloadConfig& workload) {
-  workload.backend = raw.backend == "cuda" ? Backend::kCuda : Backend::kCpu;
-  workload.precision = raw.precision == "tf32"   ? Precision::kTf32
-                       : raw.precision == "bf16" ? Precision::kBf16
-                                                 : Precision::kFloat;
   if (workload.precision != Precision::kFloat && workload.backend != Backend::kCuda) {
     throw FlagError{fmt::format(
         "--precision: {} is only allowed with --backend cuda; allowed with the CPU: float",
-        raw.precision)};
+        app.get_option("--precision")->results().back())};
   }
   const bool is_cnn = workload.kind == WorkloadKind::kCnn;
-  for (const char* flag : {"--weight-decay", "--precision"}) {
-    if (app.count(flag) > 0 && !is_cnn) {
-      throw FlagError{fmt::format("{}: only used with --workload cnn", flag)};
-    }
+  if (!is_cnn) refuse(app, {"--weight-decay", "--precision"}, "only used with --workload cnn");
+  if (workload.kind == WorkloadKind::kMf) {
+    refuse(app, {"--momentum"}, "only used with --workload cnn or svm");
   }
   if (is_cnn) workload.weight_decay = raw.weight_decay;
-  if (app.count("--momentum") == 0) {
-    workload.momentum = is_cnn ? kCnnMomentum : 0;
-  } else if (workload.kind == WorkloadKind::kMf) {
-    throw FlagError{"--momentum: only used with --workload cnn or svm"};
-  } else {
-    workload.momentum = raw.momentum;
-  }
+  if (is_cnn && app.count("--momentum") == 0) workload.momentum = kCnnMomentum;
 }
 
 // A rate of 0 would train nothing. `minibatches`: the most that a worker may compute; 0: any
@@ -501,68 +487,52 @@ void read_network_of_hosts(const CLI::App& app, const RawFlags& raw, Options& op
     options.parameters_mb = raw.parameters_mb;
   }
   if (app.count("--hosts") > 0) {
-    auto sizes = sim::parse_hosts(raw.hosts, static_cast<std::uint32_t>(raw.workers), error);
+    auto sizes =
+        sim::parse_hosts(raw.hosts, static_cast<std::uint32_t>(options.workload.workers), error);
     if (!sizes) throw FlagError{error};
     options.host_sizes = std::move(*sizes);
   }
 }
 
 void read_places(const RawFlags& raw, Options& options) {
-  options.workers_as = raw.workers_as == "threads" ? WorkersAs::kThreads : WorkersAs::kProcesses;
   const bool has_device = options.workload.backend != Backend::kCpu;
-  if (raw.store_in == "device" && !has_device) {
-    throw FlagError{
-        "--store-in: device is only allowed with --backend cuda; allowed with the CPU: host"};
-  }
-  const bool on_device = raw.store_in.empty() ? has_device : raw.store_in == "device";
-  options.store_in = on_device ? StoreIn::kDevice : StoreIn::kHost;
+  options.store_in = raw.store_in.value_or(has_device ? StoreIn::kDevice : StoreIn::kHost);
+  if (has_device || options.store_in == StoreIn::kHost) return;
+  throw FlagError{
+      "--store-in: device is only allowed with --backend cuda; allowed with the CPU: host"};
 }
 
 void read_virtual_time(const CLI::App& app, const RawFlags& raw, Options& options) {
-  options.virtual_time = raw.virtual_time;
-  for (const char* flag :
-       {"--iteration-time", "--delay-ms", "--link-mbps", "--parameters-mb", "--hosts"}) {
-    if (app.count(flag) > 0 && !raw.virtual_time) {
-      throw FlagError{fmt::format("{}: only used with --virtual-time", flag)};
-    }
-  }
-  if (!raw.virtual_time) return;
-  for (const char* flag : {"--store", "--job", "--workers-as",
-                           "--store-in"}) {  // --daemon may come from the environment
-    if (app.count(flag) > 0) throw FlagError{fmt::format("{}: not used with --virtual-time", flag)};
-  }
-  options.delay_ms = raw.delay_ms;
-  read_network_of_hosts(app, raw, options);
-  options.iteration_time = raw.iteration_time;
-  if (!options.iteration_time.empty()) {
-    if (app.count("--iteration-ms") > 0) {
-      throw FlagError{"--iteration-ms and --iteration-time: only one of them is allowed"};
-    }
+  if (!options.virtual_time) {
+    refuse(app, {"--iteration-time", "--delay-ms", "--link-mbps", "--parameters-mb", "--hosts"},
+           "only used with --virtual-time");
     return;
   }
-  if (raw.iteration_ms <= 0) {
+  // --daemon may come from the environment.
+  refuse(app, {"--store", "--job", "--workers-as", "--store-in"}, "not used with --virtual-time");
+  read_network_of_hosts(app, raw, options);
+  if (!options.iteration_time.empty()) return;
+  if (options.iteration_ms <= 0) {
     throw FlagError{"--iteration-ms: 0 is not allowed with --virtual-time; allowed: more than 0"};
   }
-  options.iteration_time = fmt::format("constant:{}", raw.iteration_ms);
+  options.iteration_time = fmt::format("constant:{}", options.iteration_ms);
 }
 
-void read_checkpoint(const CLI::App& app, const RawFlags& raw, Options& options) {
+void read_checkpoint(const CLI::App& app, Options& options) {
   if (app.count("--checkpoint") == 0) {
-    if (app.count("--checkpoint-every") == 0) return;
-    throw FlagError{"--checkpoint-every: only used with --checkpoint"};
+    refuse(app, {"--checkpoint-every"}, "only used with --checkpoint");
+    options.checkpoint_every = 0;
+    return;
   }
-  if (raw.checkpoint.empty()) {
+  if (!options.checkpoint) {
     throw FlagError{"--checkpoint: an empty name is not allowed; allowed: a directory"};
   }
   for (const char* flag : {"--compare", "--virtual-time"}) {
     if (app.count(flag) > 0) throw FlagError{fmt::format("--checkpoint: not used with {}", flag)};
   }
   if (options.workload.backend != Backend::kCpu) {
-    throw FlagError{
-        fmt::format("--checkpoint: not used with --backend {}; allowed: cpu", raw.backend)};
+    throw FlagError{"--checkpoint: not used with --backend cuda; allowed: cpu"};
   }
-  options.checkpoint = raw.checkpoint;
-  options.checkpoint_every = raw.checkpoint_every;
 }
 
 // What to tell who uses a flag's old name.
@@ -572,52 +542,33 @@ std::string renamed_flags(const CLI::App& app) {
          "without --out, as with --csv-dir none, no CSV files are written\n";
 }
 
-Options to_options(const CLI::App& app, const RawFlags& raw) {
-  Options options;
+void read(const CLI::App& app, const RawFlags& raw, Options& options) {
   check_together(app);
   read_policies(app, raw, options);
   read_data(app, raw, options);
   WorkloadConfig& workload = options.workload;
   workload.kind = options.data.kind;
-  workload.workers = raw.workers;
-  workload.seed = raw.seed;
-  workload.batch = raw.batch > 0 ? raw.batch : default_batch(workload.kind);
-  workload.learning_rate = raw.learning_rate > 0
-                               ? raw.learning_rate
-                               : default_learning_rate(workload.kind, workload.workers);
+  if (workload.batch == 0) workload.batch = default_batch(workload.kind);
+  if (workload.learning_rate == 0) {
+    workload.learning_rate = default_learning_rate(workload.kind, workload.workers);
+  }
   read_network(app, raw, workload);
-  options.slowdown = raw.slowdown;
-  options.iteration_ms = raw.iteration_ms;
-  options.iterations = raw.iterations;
-  if (options.iterations == 0 && raw.seconds_max == 0) options.iterations = kDefaultIterations;
-  const std::int64_t workers_sharing = raw.budget == "shared" ? raw.workers : 1;
-  read_decay(raw, options.iterations * workers_sharing, workload);
-  options.budget = raw.budget == "shared" ? Budget::kShared : Budget::kEach;
-  options.seconds_max = raw.seconds_max;
+  if (options.iterations == 0 && options.seconds_max == 0) options.iterations = kDefaultIterations;
+  const bool is_shared = options.budget == Budget::kShared;
+  read_decay(raw, options.iterations * (is_shared ? workload.workers : 1), workload);
   if (app.count("--target-loss") > 0) options.target_loss = raw.target_loss;
   read_places(raw, options);
-  if (workload.decay != RateDecay{} && options.store_in == StoreIn::kDevice) {
+  if (options.store_in == StoreIn::kDevice && workload.decay != RateDecay{}) {
     throw FlagError{"--decay: not used with --store-in device; allowed: host"};
   }
   read_virtual_time(app, raw, options);
-  read_checkpoint(app, raw, options);
-  options.daemon = raw.daemon;
-  options.store = raw.store;
-  if (app.count("--store") > 0 && !raw.daemon.empty()) {
-    throw FlagError{
-        "--store: only used when a syncd is started; the one at --daemon (or SYNCD_ADDR) has its "
-        "own"};
+  read_checkpoint(app, options);
+  if (!options.daemon.empty()) {
+    refuse(app, {"--store"},
+           "only used when a syncd is started; the one at --daemon (or SYNCD_ADDR) has its own");
   }
-  options.job = raw.job;
-  if (app.count("--job") > 0) check_job(raw.job);
-  options.json = raw.json;
-  options.verbose = raw.verbose;
-  options.quiet = raw.quiet;
-  if (!raw.report.empty()) options.report = raw.report;
-  if (!raw.json_lines.empty()) options.json_lines = raw.json_lines;
-  if (!raw.out.empty()) options.out = raw.out;
+  if (app.count("--job") > 0) check_job(options.job);
   if (!raw.csv_dir.empty() && raw.csv_dir != "none") options.out = raw.csv_dir;
-  return options;
 }
 
 }  // namespace
@@ -631,18 +582,21 @@ ParsedCommand parse_command(int argc, const char* const* argv) {
   app.set_help_flag("-h,--help", "Print this help and exit");
   app.get_formatter()->column_width(34);
   RawFlags raw;
-  add_training_flags(app, raw);
-  add_policy_flags(app, raw);
-  add_end_flags(app, raw);
-  add_virtual_flags(app, raw);
-  add_data_flags(app, raw);
-  add_daemon_flags(app, raw);
-  add_checkpoint_flags(app, raw);
-  add_output_flags(app, raw);
+  Options options;
+  options.workload.workers = kDefaultWorkers;
+  options.checkpoint_every = kCheckpointEvery;
+  add_training_flags(app, raw, options);
+  add_policy_flags(app, raw, options);
+  add_end_flags(app, raw, options);
+  add_virtual_flags(app, raw, options);
+  add_data_flags(app, raw, options);
+  add_daemon_flags(app, options);
+  add_checkpoint_flags(app, options);
+  add_output_flags(app, raw, options);
   try {
     app.parse(argc, argv);
-    return {
-        .exit_status = std::nullopt, .text = renamed_flags(app), .options = to_options(app, raw)};
+    read(app, raw, options);
+    return {.exit_status = std::nullopt, .text = renamed_flags(app), .options = std::move(options)};
   } catch (const CLI::CallForHelp&) {
     return {.exit_status = 0, .text = app.help(), .options = {}};
   } catch (const CLI::CallForVersion& version) {

@@ -8,24 +8,18 @@
 
 #include "reference_trainer/data/dataset.h"
 #include "reference_trainer/run/policy_list.h"
-#include "reference_trainer/run/run_board.h"
+#include "reference_trainer/run/run.h"
 
 namespace syncd::trainer {
 
-struct Options {
+// Of the settings of a run, the policy, the job of each, addresses, device, iteration_us, the loss
+// at which it stops and the plan are main's to fill in.
+struct Options : RunSettings {
   DatasetRequest data;
-  WorkloadConfig workload;            // batch and learning rate filled in from the defaults
   std::vector<std::string> policies;  // one, or those of --compare
   bool compare = false;
-  HopOrder hop_order = HopOrder::kParallel;
   Aggregate aggregate = Aggregate::kSum;
-  WorkersAs workers_as = WorkersAs::kProcesses;
-  StoreIn store_in = StoreIn::kHost;  // unless given: where the backend computes
-  std::string slowdown = "none";
   double iteration_ms = 20;
-  std::int64_t iterations = 0;  // per worker; 0: no limit
-  Budget budget = Budget::kShared;
-  double seconds_max = 0;  // 0: no limit
   bool virtual_time = false;
   std::string iteration_time;  // with virtual_time, as the simulator has it
   double delay_ms = 0;         // likewise, of every message one way
@@ -36,7 +30,6 @@ struct Options {
   std::optional<double> target_loss;
   std::string daemon;  // empty: start one
   std::string store = "memory";
-  std::string job;                                  // empty: made up
   std::optional<std::filesystem::path> checkpoint;  // the directory
   std::int64_t checkpoint_every = 0;                // iterations; 0: only when somebody asks
   std::optional<std::filesystem::path> out;         // the directory for CSV files
@@ -44,7 +37,6 @@ struct Options {
   std::optional<std::filesystem::path> json_lines;  // the series, a JSON object a line
   bool json = false;
   bool quiet = false;
-  bool verbose = false;
 };
 
 // What to do after parsing.

@@ -172,15 +172,7 @@ class Bench {
                            .layout = &layout_};
     auto stepper = make_device_stepper(CudaDevice(0, precision), request);
     stepper->interruptible(interruptible);
-    // He's initialization, as the workload's.
-    Random random(1, Stream::kInitialParameters);
-    const std::span<float> replica = stepper->replica();
-    for (const CnnLayout::Layer& layer : layout_.layers) {
-      const double deviation = std::sqrt(2.0 / static_cast<double>(layer.fan_in));
-      for (float& weight : replica.subspan(layer.weights, layer.weight_count)) {
-        weight = static_cast<float>(deviation * random.normal());
-      }
-    }
+    make_workload(request.config, data_)->initialize(stepper->replica());
     stepper->replica_changed();
     return stepper;
   }

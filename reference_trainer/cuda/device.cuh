@@ -122,6 +122,9 @@ class CudaDevice {
  public:
   static constexpr std::size_t kSamplesAtOnce = kCountMax;
   static constexpr bool kKeepsPatches = true;
+  static constexpr bool kSeesHost = false;
+  static constexpr std::size_t kPartsLeast = 1;
+  using Real = float;
 
   // Memory of the GPU.
   template <typename T>
@@ -281,6 +284,8 @@ class CudaDevice {
 
   // Waits until everything is done.
   void synchronize() const { check(cudaStreamSynchronize(stream_.get()), "computing"); }
+
+  std::size_t known(const std::uint32_t*, std::size_t most) const { return most; }
 
   void stop_by(const StopRule& rule) { stop_ = rule; }
 

@@ -55,6 +55,7 @@ __global__ void __launch_bounds__(kThreadsPerGroup) run_groups(std::size_t piece
 
 class CudaMachine {
  public:
+  static constexpr bool kIsCpu = false;
   struct EndStream {
     void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
   };
@@ -73,6 +74,7 @@ class CudaMachine {
     check(cudaStreamSynchronize(nullptr), "clearing memory");  // streams of ours do not wait for it
     return memory;
   }
+  void* take_shared(std::size_t bytes) { return take(bytes); }
   void give(void* memory) { cudaFree(memory); }
 
   DeviceHandle share(void* memory) const {

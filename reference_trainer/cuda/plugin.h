@@ -4,29 +4,33 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
 #include "reference_trainer/model/cnn_network.h"
 #include "reference_trainer/model/device_request.h"
 #include "reference_trainer/model/device_stepper.h"
+#include "reference_trainer/params/device_store.h"
 
 namespace syncd::trainer {
 
-inline constexpr const char* kCudaLibrary = "libsyncd_trainer_cuda.so";
-// const char*: of which build it is. C++ types cross the seam, so another build's is not used.
-inline constexpr const char* kCudaBuild = "syncd_trainer_cuda_build";
-inline constexpr const char* kCudaMakeBackend = "syncd_trainer_make_cuda_backend";
-inline constexpr const char* kCudaMakeStepper = "syncd_trainer_make_cuda_stepper";
+inline constexpr const char* kCudaFile = "libsyncd_trainer_cuda.so";
+inline constexpr const char* kCudaLibrary = "syncd_trainer_cuda";  // the CudaLibrary in it
 
-// A network on the first GPU that CUDA shows (CUDA_VISIBLE_DEVICES). `layout` is that of `shape`.
-// Null if there is none that can be used; why is then in `error` (cut to error_bytes with a 0 at
-// its end). With samples_max 0 it is a trial, which takes hardly any memory. Throws nothing; the
-// backend's functions throw std::runtime_error when the GPU fails.
-using MakeCudaBackend = CnnBackend*(const CnnShape& shape, const CnnLayout& layout,
-                                    std::size_t samples_max, Precision precision, char* error,
-                                    std::size_t error_bytes);
+// What is in it. All throw std::runtime_error, as what they make does when the GPU fails.
+struct CudaLibrary {
+  // Of which build it is: C++ types cross the seam, so another build's is not used.
+  const char* build;
 
-// A worker's stepper, on the GPU of its turn. Likewise.
-using MakeCudaStepper = DeviceStepper*(const StepperRequest& request, char* error,
-                                       std::size_t error_bytes);
+  // A network on the first GPU that CUDA shows (CUDA_VISIBLE_DEVICES). `layout` is that of `shape`.
+  // With samples_max 0 it is a trial, which takes hardly any memory.
+  std::unique_ptr<CnnBackend> (*make_backend)(const CnnShape& shape, const CnnLayout& layout,
+                                              std::size_t samples_max, Precision precision);
+  // A worker's stepper, on the GPU of its turn.
+  std::unique_ptr<DeviceStepper> (*make_stepper)(const StepperRequest& request);
+  // Does not ask whether there is a GPU: the functions of what it makes do.
+  std::unique_ptr<StoreDevice> (*make_store_device)();
+};
+
+std::unique_ptr<StoreDevice> make_cuda_store_device();  // store.cu
 
 }  // namespace syncd::trainer

@@ -11,6 +11,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "proto/base/file.h"
+
 namespace syncd::trainer {
 namespace {
 
@@ -20,38 +22,6 @@ std::string locate(const std::filesystem::path& file, std::size_t line) {
   return line == 0 ? file.string() : fmt::format("{}:{}", file.string(), line);
 }
 
-// A file descriptor that closes itself.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-  int close() {
-    const int result = ::close(fd_);
-    fd_ = -1;
-    return result;
-  }
-
- private:
-  int fd_;
-};
-
-bool write_all(int fd, std::string_view content) {
-  while (!content.empty()) {
-    const ssize_t written = ::write(fd, content.data(), content.size());
-    if (written < 0) {
-      if (errno == EINTR) continue;
-      return false;
-    }
-    content.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return true;
-}
-
 }  // namespace
 
 DataError::DataError(const std::filesystem::path& file, std::size_t line,
@@ -59,26 +29,18 @@ DataError::DataError(const std::filesystem::path& file, std::size_t line,
     : std::runtime_error(locate(file, line) + ": " + message) {}
 
 std::string read_data_file(const std::filesystem::path& file, std::string_view expected) {
-  const Descriptor fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
-  if (fd.get() < 0) {
-    throw DataError(file, 0, fmt::format("cannot be opened: {}", std::strerror(errno)));
-  }
+  const UniqueFd fd(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) throw DataError(file, 0, fmt::format("cannot be opened: {}", std::strerror(errno)));
   struct stat info {};
   if (::fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
     throw DataError(file, 0, fmt::format("is not a regular file; expected {}", expected));
   }
   std::string text(static_cast<std::size_t>(info.st_size), '\0');
-  std::size_t filled = 0;
-  while (filled < text.size()) {
-    const ssize_t got = ::read(fd.get(), text.data() + filled, text.size() - filled);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) {
-      throw DataError(file, 0, fmt::format("cannot be read: {}", std::strerror(errno)));
-    }
-    if (got == 0) break;
-    filled += static_cast<std::size_t>(got);
+  const ssize_t filled = read_all(fd.get(), text);
+  if (filled < 0) {
+    throw DataError(file, 0, fmt::format("cannot be read: {}", std::strerror(errno)));
   }
-  text.resize(filled);
+  text.resize(static_cast<std::size_t>(filled));
   if (text.empty()) throw DataError(file, 0, fmt::format("is empty; expected {}", expected));
   return text;
 }
@@ -86,12 +48,10 @@ std::string read_data_file(const std::filesystem::path& file, std::string_view e
 void write_data_file(const std::filesystem::path& file, std::string_view content) {
   std::filesystem::path temporary = file;
   temporary += fmt::format(".{}.tmp", ::getpid());
-  Descriptor fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (fd.get() < 0) {
-    throw DataError(file, 0, fmt::format("cannot be created: {}", std::strerror(errno)));
-  }
-  const bool written = write_all(fd.get(), content) && fd.close() == 0 &&
-                       ::rename(temporary.c_str(), file.c_str()) == 0;
+  UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!fd) throw DataError(file, 0, fmt::format("cannot be created: {}", std::strerror(errno)));
+  const bool written = write_all(fd.get(), content) == content.size() &&
+                       ::close(fd.release()) == 0 && ::rename(temporary.c_str(), file.c_str()) == 0;
   if (!written) {
     const int reason = errno;
     ::unlink(temporary.c_str());

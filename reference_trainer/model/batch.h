@@ -1,5 +1,5 @@
-// What the CPU steppers share: which samples a minibatch holds, how it is cut into micro-batches,
-// and an accumulator for gradients that touch few parameters. Used by one thread at a time.
+// Which samples a minibatch holds, and how it is cut into micro-batches. Used by one thread at a
+// time.
 #pragma once
 
 #include <algorithm>
@@ -53,52 +53,6 @@ class BatchSampler {
   std::size_t workers_;
   std::size_t training_;
   std::vector<std::size_t> samples_;
-};
-
-// Sums gradients by blocks of `block` parameters and remembers which blocks were touched, so that
-// neither clearing nor handing over costs more than the minibatch itself.
-class GradientAccumulator {
- public:
-  GradientAccumulator(std::size_t parameters, std::size_t block)
-      : block_(block), sum_(parameters, 0.0F), touched_mark_(parameters / block, false) {}
-
-  void clear() {
-    for (const std::uint32_t b : touched_) {
-      std::fill_n(sum_.begin() + static_cast<std::ptrdiff_t>(b * block_), block_, 0.0F);
-      touched_mark_[b] = false;
-    }
-    touched_.clear();
-  }
-
-  // The gradient of one block, to add to.
-  std::span<float> touch(std::size_t index) {
-    if (!touched_mark_[index]) {
-      touched_mark_[index] = true;
-      touched_.push_back(static_cast<std::uint32_t>(index));
-    }
-    return std::span(sum_).subspan(index * block_, block_);
-  }
-
-  std::span<const std::uint32_t> touched() const { return touched_; }
-
-  // Writes -rate * gradient of the touched blocks into the update, indices ascending.
-  void hand_over(double rate, Update& update) {
-    std::sort(touched_.begin(), touched_.end());
-    update.indices.clear();
-    update.deltas.clear();
-    for (const std::uint32_t b : touched_) {
-      for (std::size_t i = b * block_; i < (b + 1) * block_; ++i) {
-        update.indices.push_back(static_cast<std::uint32_t>(i));
-        update.deltas.push_back(static_cast<float>(-rate * sum_[i]));
-      }
-    }
-  }
-
- private:
-  std::size_t block_;
-  std::vector<float> sum_;
-  std::vector<bool> touched_mark_;
-  std::vector<std::uint32_t> touched_;
 };
 
 }  // namespace syncd::trainer

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "reference_trainer/data/prepare.h"
-#include "reference_trainer/model/batch.h"
 #include "reference_trainer/model/cnn_backends.h"
 #include "reference_trainer/model/device_request.h"
+#include "reference_trainer/model/random.h"
 
 namespace syncd::trainer {
 namespace {
@@ -50,107 +50,6 @@ class SpareNetworks {
   std::vector<std::unique_ptr<CnnBackend>> spare_;
 };
 
-// Images as the network takes them, gathered one by one.
-class ImageBatch {
- public:
-  ImageBatch(const ImageView& data, std::size_t samples_max)
-      : data_(data), normalized_(normal_pixels(data)) {
-    pixels_.reserve(samples_max * kImageBytes);
-    labels_.reserve(samples_max);
-  }
-
-  void clear() {
-    pixels_.clear();
-    labels_.clear();
-  }
-
-  void add(std::size_t sample) {
-    const std::span<const std::uint8_t> bytes = data_.pixels(sample);
-    for (std::size_t i = 0; i < kImageBytes; ++i) {
-      pixels_.push_back(normalized_[i / kImageArea][bytes[i]]);
-    }
-    labels_.push_back(data_.label(sample));
-  }
-
-  std::span<const float> pixels() const { return pixels_; }
-  std::span<const std::uint8_t> labels() const { return labels_; }
-
- private:
-  ImageView data_;
-  NormalPixels normalized_;
-  std::vector<float> pixels_;
-  std::vector<std::uint8_t> labels_;
-};
-
-class CnnStepper : public Stepper {
- public:
-  CnnStepper(const WorkloadConfig& config, const ImageView& data, const CnnShape& shape)
-      : config_(config),
-        layout_(shape),
-        sampler_(config, data.training),
-        samples_max_(sampler_.part(sampler_.parts() - 1).size()),  // the last part is the largest
-        batch_(data, samples_max_),
-        backend_(make_cpu_backend(shape, samples_max_)),
-        replica_(layout_.parameters, 0.0F),
-        velocity_(layout_.parameters, 0.0F) {
-    update_.deltas.resize(layout_.parameters);
-    CnnStepper::replica_changed();
-  }
-
-  std::span<float> replica() override { return replica_; }
-  void replica_changed() override { backend_->parameters(replica_); }
-  std::span<float> state() override { return velocity_; }
-
-  void start(BatchKey key) override {
-    sampler_.start(key);
-    rate_ = static_cast<float>(config_.rate_at(key.iteration));
-    backend_->clear_gradient();
-    loss_sum_ = 0;
-  }
-
-  int micro_batches() const override { return sampler_.parts(); }
-
-  void compute(int part) override {
-    batch_.clear();
-    for (const std::size_t sample : sampler_.part(part)) batch_.add(sample);
-    loss_sum_ += backend_->train(batch_.pixels(), batch_.labels()).loss_sum;
-  }
-
-  const Update& finish() override {
-    const std::span<const float> gradient = backend_->gradient();
-    for (const CnnLayout::Layer& layer : layout_.layers) {
-      step(layer.weights, layer.weight_count, config_.weight_decay, gradient);
-      step(layer.bias, layer.bias_count, 0, gradient);
-    }
-    update_.loss = loss_sum_ / static_cast<double>(sampler_.size());
-    update_.samples = sampler_.size();
-    return update_;
-  }
-
- private:
-  void step(std::size_t first, std::size_t count, double decay, std::span<const float> gradient) {
-    const auto scale = 1.0F / static_cast<float>(sampler_.size());
-    const auto momentum = static_cast<float>(config_.momentum);
-    const auto pull = static_cast<float>(decay);
-    for (std::size_t i = first; i < first + count; ++i) {
-      velocity_[i] = momentum * velocity_[i] + scale * gradient[i] + pull * replica_[i];
-      update_.deltas[i] = -rate_ * velocity_[i];
-    }
-  }
-
-  WorkloadConfig config_;
-  CnnLayout layout_;
-  BatchSampler sampler_;
-  std::size_t samples_max_;
-  ImageBatch batch_;
-  std::unique_ptr<CnnBackend> backend_;
-  std::vector<float> replica_;
-  std::vector<float> velocity_;
-  float rate_ = 0;
-  double loss_sum_ = 0;
-  Update update_;
-};
-
 class Cnn : public Workload {
  public:
   Cnn(const WorkloadConfig& config, const ImageView& data, const CnnShape& shape)
@@ -158,11 +57,9 @@ class Cnn : public Workload {
         data_(data),
         shape_(shape),
         layout_(shape),
+        normal_(normal_pixels(data)),
         networks_(config.backend, shape) {
-    if (data.training < static_cast<std::size_t>(config.workers)) {
-      throw std::invalid_argument(fmt::format("{} training samples are too few for {} workers",
-                                              data.training, config.workers));
-    }
+    check_samples(config, data.training);
     if (shape.pixels() != kImageBytes || shape.classes < class_count(data.format)) {
       throw std::invalid_argument(
           fmt::format("a network for {} values and {} classes does not take images of {} values "
@@ -213,17 +110,12 @@ class Cnn : public Workload {
   // images). Half of the greatest that it stands.
   double peer_rate_max() const override { return 0.016; }
 
-  std::unique_ptr<Stepper> make_stepper(std::int32_t worker) const override {
-    if (config_.backend == Backend::kCuda) {
-      return make_cuda_stepper({.config = config_,
-                                .worker = worker,
-                                .ratings = {},
-                                .examples = {},
-                                .images = data_,
-                                .shape = shape_,
-                                .layout = &layout_});
-    }
-    return std::make_unique<CnnStepper>(config_, data_, shape_);
+  std::unique_ptr<DeviceStepper> make_stepper(std::int32_t worker) const override {
+    return trainer::make_stepper({.config = config_,
+                                  .worker = worker,
+                                  .images = data_,
+                                  .shape = shape_,
+                                  .layout = &layout_});
   }
 
  private:
@@ -232,15 +124,22 @@ class Cnn : public Workload {
   // Of the first held-out images.
   BatchScore score(std::span<const float> parameters, std::size_t samples) const {
     std::unique_ptr<CnnBackend> backend = networks_.take();
-    const std::size_t at_once = evaluated_at_once(config_.backend);
-    ImageBatch batch(data_, std::min(at_once, samples));
     backend->parameters(parameters);
+    const std::size_t at_once = std::min(evaluated_at_once(config_.backend), samples);
+    std::vector<float> images(at_once * kImageBytes);
+    std::vector<std::uint8_t> labels(at_once);
     BatchScore sum;
     for (std::size_t first = 0; first < samples; first += at_once) {
-      batch.clear();
-      const std::size_t last = std::min(first + at_once, samples);
-      for (std::size_t i = first; i < last; ++i) batch.add(data_.training + i);
-      const BatchScore part = backend->evaluate(batch.pixels(), batch.labels());
+      const std::size_t count = std::min(at_once, samples - first);
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::size_t sample = data_.training + first + i;
+        const std::span<const std::uint8_t> bytes = data_.pixels(sample);
+        float* image = images.data() + i * kImageBytes;
+        for (std::size_t p = 0; p < kImageBytes; ++p) image[p] = normal_[p / kImageArea][bytes[p]];
+        labels[i] = data_.label(sample);
+      }
+      const BatchScore part = backend->evaluate(std::span(images).first(count * kImageBytes),
+                                                std::span(labels).first(count));
       sum.loss_sum += part.loss_sum;
       sum.correct += part.correct;
     }
@@ -252,6 +151,7 @@ class Cnn : public Workload {
   ImageView data_;
   CnnShape shape_;
   CnnLayout layout_;
+  NormalPixels normal_;
   mutable SpareNetworks networks_;
   std::string loss_name_;
 };

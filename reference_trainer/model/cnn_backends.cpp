@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <array>
 #include <stdexcept>
 
 #include "reference_trainer/cuda/plugin.h"
@@ -12,48 +11,42 @@
 namespace syncd::trainer {
 namespace {
 
-// The CUDA library, or why there is none.
-struct CudaLibrary {
-  void* handle = nullptr;
-  std::string problem;
-};
-
-CudaLibrary load_cuda_library() {
+// The library, or why there is none.
+const CudaLibrary* load_cuda_library(std::string& problem) {
   // Found through the run path of the program, which names the folder of our libraries.
-  void* handle = ::dlopen(kCudaLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (handle == nullptr) return {nullptr, ::dlerror()};
-  const auto* build = static_cast<const char* const*>(::dlsym(handle, kCudaBuild));
-  if (build == nullptr || std::string_view(*build) != SYNCD_TRAINER_BUILD) {
-    return {nullptr, fmt::format("{} is of another build than this program: install both from one",
-                                 kCudaLibrary)};
+  void* handle = ::dlopen(kCudaFile, RTLD_NOW | RTLD_LOCAL);
+  const void* found = handle != nullptr ? ::dlsym(handle, kCudaLibrary) : nullptr;
+  if (found == nullptr) {
+    problem = ::dlerror();
+    return nullptr;
   }
-  return {handle, ""};
+  const auto* library = static_cast<const CudaLibrary*>(found);
+  if (std::string_view(library->build) == SYNCD_TRAINER_BUILD) return library;
+  problem =
+      fmt::format("{} is of another build than this program: install both from one", kCudaFile);
+  return nullptr;
 }
 
-// Calls one of the functions that make something, whose last arguments take what went wrong.
-template <typename Made, typename Function, typename... Arguments>
-std::unique_ptr<Made> make_with_cuda(const char* function, const Arguments&... arguments) {
-  std::array<char, 512> error{};
-  auto* make = reinterpret_cast<Function*>(cuda_function(function));
-  std::unique_ptr<Made> made(make(arguments..., error.data(), error.size()));
-  if (!made) throw std::runtime_error(fmt::format("--backend cuda: {}", error.data()));
-  return made;
+// Names the flag that asked for it in what goes wrong.
+template <typename Make>
+auto on_cuda(const Make& make) {
+  try {
+    return make();
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(fmt::format("--backend cuda: {}", error.what()));
+  }
 }
 
 }  // namespace
 
-void* cuda_function(const char* name) {
-  static const CudaLibrary library = load_cuda_library();
-  std::string problem = library.problem;
-  if (library.handle != nullptr) {
-    if (void* function = ::dlsym(library.handle, name)) return function;
-    problem = ::dlerror();
-  }
-  throw std::runtime_error(
-      fmt::format("--backend cuda: the CUDA backend cannot be loaded: {}; it is there where "
-                  "reference_trainer was built with the CUDA toolkit (CMake option SYNCD_CUDA=ON) "
-                  "and cuBLAS is installed",
-                  problem));
+const CudaLibrary& cuda_library() {
+  static std::string problem;
+  static const CudaLibrary* library = load_cuda_library(problem);
+  if (library != nullptr) return *library;
+  throw std::runtime_error(fmt::format(
+      "the CUDA backend cannot be loaded: {}; it is there where reference_trainer was built with "
+      "the CUDA toolkit (CMake option SYNCD_CUDA=ON) and cuBLAS is installed",
+      problem));
 }
 
 std::optional<std::string> backend_problem(Backend backend, Precision precision) {
@@ -68,12 +61,13 @@ std::optional<std::string> backend_problem(Backend backend, Precision precision)
 std::unique_ptr<CnnBackend> make_cnn_backend(Backend backend, const CnnShape& shape,
                                              std::size_t samples_max, Precision precision) {
   if (backend == Backend::kCpu) return make_cpu_backend(shape, samples_max);
-  return make_with_cuda<CnnBackend, MakeCudaBackend>(kCudaMakeBackend, shape, CnnLayout(shape),
-                                                     samples_max, precision);
+  return on_cuda(
+      [&] { return cuda_library().make_backend(shape, CnnLayout(shape), samples_max, precision); });
 }
 
-std::unique_ptr<DeviceStepper> make_cuda_stepper(const StepperRequest& request) {
-  return make_with_cuda<DeviceStepper, MakeCudaStepper>(kCudaMakeStepper, request);
+std::unique_ptr<DeviceStepper> make_stepper(const StepperRequest& request) {
+  if (request.config.backend == Backend::kCpu) return make_cpu_stepper(request);
+  return on_cuda([&] { return cuda_library().make_stepper(request); });
 }
 
 }  // namespace syncd::trainer

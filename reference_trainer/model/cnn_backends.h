@@ -24,11 +24,12 @@ std::unique_ptr<CnnBackend> make_cnn_backend(Backend backend, const CnnShape& sh
                                              std::size_t samples_max,
                                              Precision precision = Precision::kFloat);
 
-// A stepper of the request's workload on a GPU. Throws likewise.
-std::unique_ptr<DeviceStepper> make_cuda_stepper(const StepperRequest& request);
+// A stepper of the request's workload on its backend. Throws likewise.
+std::unique_ptr<DeviceStepper> make_stepper(const StepperRequest& request);
+std::unique_ptr<DeviceStepper> make_cpu_stepper(const StepperRequest& request);
 
-// A function of the CUDA library (cuda/plugin.h). Throws std::runtime_error if the library cannot
-// be loaded. Any thread.
-void* cuda_function(const char* name);
+// The CUDA library (cuda/plugin.h). Throws std::runtime_error if it cannot be loaded. Any thread.
+struct CudaLibrary;
+const CudaLibrary& cuda_library();
 
 }  // namespace syncd::trainer

@@ -4,8 +4,7 @@
 // one thread.
 //
 // What lies behind a convolution is ordered [channel][sample][place], so that each convolution is
-// one product of matrices for all these samples, and so is the gradient of its weights. The first
-// layer's patches are gathered from the images where these are (FloatImages, StoredImages). Bias,
+// one product of matrices for all these samples, and so is the gradient of its weights. Bias,
 // rectifier and pool are one step in each direction: of four values of which none is positive the
 // pool chooses none, and only the chosen one has a derivative.
 #pragma once
@@ -63,57 +62,55 @@ struct BatchedConv {
   std::size_t planes() const { return std::size_t{samples.divisor()} * area.divisor(); }
 };
 
-// ---- Where the first layer finds its images and labels. Pointers are to device memory.
-
-// [sample][channel][place], ready to use.
-struct FloatImages {
+// Where a convolution finds what goes in, in device memory: images, [sample][channel][place], or
+// what lies behind a pool, [channel][sample][place].
+struct Planes {
   const float* values;
-  const std::uint8_t* labels;
-  Index channels;
-  Index area;
+  std::size_t from_channel;  // to the next
+  std::size_t from_sample;
 
-  FloatImages from(Index sample) const {
-    return {values + std::size_t{sample} * channels * area, labels + sample, channels, area};
-  }
   SYNCD_TRAINER_DEVICE const float* plane(Index channel, Index sample) const {
-    return values + (std::size_t{sample} * channels + channel) * area;
+    return values + channel * from_channel + sample * from_sample;
   }
-  SYNCD_TRAINER_DEVICE Index label(Index sample) const { return labels[sample]; }
 };
 
-// Bytes of many images, of which some are taken, and what each byte means.
-struct StoredImages {
+// Stored bytes, of which some images are taken, as the network takes them.
+struct NormalizeImages {
   const std::uint8_t* pixels;  // [image][channel][place]
-  const std::uint8_t* labels;
-  const float* normal;  // [channel][256]
-  const Index* chosen;  // the samples' images
-  Index channels;
-  Index area;
+  const Index* order;          // of the images
+  const Index* chosen;         // the samples' places in it
+  const float* normal;         // [channel][256]: what each byte means
+  Index samples;
+  float* images;  // [sample][channel][place]
 
-  StoredImages from(Index sample) const {
-    return {pixels, labels, normal, chosen + sample, channels, area};
+  SYNCD_TRAINER_DEVICE void operator()(Index i) const {
+    const Index sample = i / kImageBytes;
+    const Index within = i % kImageBytes;
+    images[i] = normal[within / kImageArea * 256 + stored(sample)[within]];
   }
-  struct Plane {
-    const std::uint8_t* pixels;
-    const float* normal;
 
-    SYNCD_TRAINER_DEVICE float operator[](std::size_t place) const { return normal[pixels[place]]; }
-  };
-  SYNCD_TRAINER_DEVICE Plane plane(Index channel, Index sample) const {
-    return {pixels + (std::size_t{chosen[sample]} * channels + channel) * area,
-            normal + channel * 256};
+  SYNCD_TRAINER_DEVICE Index planes() const { return samples * kImageChannels; }
+  SYNCD_TRAINER_DEVICE void plane(Index at) const {
+    const Index channel = at % kImageChannels;
+    const std::uint8_t* from = stored(at / kImageChannels) + channel * kImageArea;
+    const float* means = normal + channel * 256;
+    float* to = images + std::size_t{at} * kImageArea;
+    for (Index i = 0; i < kImageArea; ++i) to[i] = means[from[i]];
   }
-  SYNCD_TRAINER_DEVICE Index label(Index sample) const { return labels[chosen[sample]]; }
+
+  SYNCD_TRAINER_DEVICE const std::uint8_t* stored(Index sample) const {
+    return pixels + std::size_t{order[chosen[sample]]} * kImageBytes;
+  }
 };
 
-// What lies behind a pool: [channel][sample][place].
-struct PooledPlanes {
-  const float* values;
-  Index samples;
-  Index area;
+struct ChooseLabels {
+  const std::uint8_t* labels;  // [image]
+  const Index* order;
+  const Index* chosen;
+  std::uint8_t* to;
 
-  SYNCD_TRAINER_DEVICE const float* plane(Index channel, Index sample) const {
-    return values + (channel * samples + sample) * area;
+  SYNCD_TRAINER_DEVICE void operator()(Index sample) const {
+    to[sample] = labels[order[chosen[sample]]];
   }
 };
 
@@ -136,10 +133,9 @@ struct Reach {
 };
 
 // One value of the patches [patch][sample][place].
-template <typename Source>
 struct GatherPatches {
   BatchedConv conv;
-  Source source;
+  Planes source;
   float* columns;
 
   // What all places of a plane [patch][sample] have in common. Beyond the upper or left border,
@@ -177,7 +173,7 @@ struct GatherPatches {
   SYNCD_TRAINER_DEVICE void plane(Index at) const {
     const Index width = conv.width.divisor();
     const Patch patch(conv, at);
-    const auto from = source.plane(patch.channel, patch.sample);
+    const float* from = source.plane(patch.channel, patch.sample);
     const std::ptrdiff_t right = static_cast<std::int32_t>(patch.right);
     const Reach reach(right, width);
     float* to = columns + std::size_t{at} * conv.area.divisor();
@@ -421,10 +417,9 @@ struct RectifyBackward {
 
 // One sample: softmax and cross-entropy of its scores, which are replaced by the loss's
 // derivatives.
-template <typename Source>
 struct CrossEntropy {
   Index classes;
-  Source source;
+  const std::uint8_t* labels;
   const float* bias;
   float* scores;
   float* losses;          // one per sample
@@ -438,7 +433,7 @@ struct CrossEntropy {
       if (own[c] > own[best]) best = c;
     }
     const float largest = own[best];
-    const Index label = source.label(sample);
+    const Index label = labels[sample];
     const float of_label = own[label] - largest;
     float sum = 0;
     for (Index c = 0; c < classes; ++c) {
@@ -482,29 +477,27 @@ class CnnSteps {
   const float* losses() const { return losses_.data(); }
   const std::uint8_t* correct() const { return correct_.data(); }
 
-  // Leaves the scores' derivatives behind for backward(), and losses() and correct().
-  template <typename Source>
-  void forward(Device& device, const float* parameters, const Source& source, std::size_t samples) {
-    convolve(device, parameters, source, samples);
-    score(device, parameters, source, samples);
+  // Leaves the scores' derivatives behind for backward(), and losses() and correct(). The images'
+  // values are those that the network takes, [sample][channel][place].
+  void forward(Device& device, const float* parameters, const float* images,
+               const std::uint8_t* labels, std::size_t samples) {
+    convolve(device, parameters, images, samples);
+    score(device, parameters, labels, samples);
   }
 
   // Adds what the samples of the latest forward() say.
-  template <typename Source>
-  void backward(Device& device, const float* parameters, const Source& source, float* gradient,
+  void backward(Device& device, const float* parameters, const float* images, float* gradient,
                 std::size_t samples) {
     connected_backward(device, parameters, gradient, samples);
     for (std::size_t i = blocks_.size(); i-- > 0;) {
-      convolve_backward(device, parameters, source, gradient, i, samples);
+      convolve_backward(device, parameters, images, gradient, i, samples);
     }
   }
 
   // ---- The same in smaller steps: forward() is the first two, backward() the others.
 
   // The convolutions.
-  template <typename Source>
-  void convolve(Device& device, const float* parameters, const Source& source,
-                std::size_t samples) {
+  void convolve(Device& device, const float* parameters, const float* images, std::size_t samples) {
     if (samples > samples_max_) {
       throw std::invalid_argument("a batch is larger than the network was made for");
     }
@@ -512,7 +505,7 @@ class CnnSteps {
       for (std::size_t i = 0; i < blocks_.size(); ++i) {
         const BatchedConv conv(layout_.conv[i], count);
         const Slice own = slice(i, first);
-        gather(device, conv, source, i, first);
+        gather(device, conv, images, i, first);
         device.multiply(Transpose::kNo, Transpose::kNo, conv.channels_out, conv.planes(),
                         conv.patch, parameters + layout_.layers[i].weights, own.columns,
                         Into::kOverwrite, products_.data());
@@ -524,8 +517,8 @@ class CnnSteps {
   }
 
   // What is behind them.
-  template <typename Source>
-  void score(Device& device, const float* parameters, const Source& source, std::size_t samples) {
+  void score(Device& device, const float* parameters, const std::uint8_t* labels,
+             std::size_t samples) {
     connect(device, parameters, 3, samples, layout_.features, hidden_, blocks_.back().pooled.data(),
             hidden_values_.data());
     device.for_each(
@@ -533,9 +526,9 @@ class CnnSteps {
         BiasRectify{Divider(hidden_), parameters + layout_.layers[3].bias, hidden_values_.data()});
     connect(device, parameters, 4, samples, hidden_, classes_, hidden_values_.data(),
             scores_.data());
-    device.for_each(samples, CrossEntropy<Source>{static_cast<Index>(classes_), source,
-                                                  parameters + layout_.layers[4].bias,
-                                                  scores_.data(), losses_.data(), correct_.data()});
+    device.for_each(samples, CrossEntropy{static_cast<Index>(classes_), labels,
+                                          parameters + layout_.layers[4].bias, scores_.data(),
+                                          losses_.data(), correct_.data()});
   }
 
   // Back through these; adds their gradient.
@@ -555,15 +548,14 @@ class CnnSteps {
   }
 
   // Back through one convolution, from the last (2) to the first (0); adds its gradient.
-  template <typename Source>
-  void convolve_backward(Device& device, const float* parameters, const Source& source,
+  void convolve_backward(Device& device, const float* parameters, const float* images,
                          float* gradient, std::size_t i, std::size_t samples) {
     const CnnLayout::Layer& layer = layout_.layers[i];
     for_each_slice(samples, [&](std::size_t first, std::size_t count) {
       const BatchedConv conv(layout_.conv[i], count);
       const Slice own = slice(i, first);
       const PooledPlace place = pooled_place(conv, i);
-      if constexpr (!Device::kKeepsPatches) gather(device, conv, source, i, first);
+      if constexpr (!Device::kKeepsPatches) gather(device, conv, images, i, first);
       const float* d_pooled = d_pooled_.data() + first * layout_.conv[i].outputs() / 4;
       device.for_each(conv.pooled(),
                       PoolRectifyBackward{place, d_pooled, own.chosen, products_.data()});
@@ -637,18 +629,14 @@ class CnnSteps {
   }
 
   // The patches of some samples in front of a convolution.
-  template <typename Source>
-  void gather(Device& device, const BatchedConv& conv, const Source& source, std::size_t block,
+  void gather(Device& device, const BatchedConv& conv, const float* images, std::size_t block,
               std::size_t first) {
-    float* columns = slice(block, first).columns;
-    if (block == 0) {
-      const Source images = source.from(static_cast<Index>(first));
-      device.for_each(conv.columns(), GatherPatches<Source>{conv, images, columns});
-    } else {
-      const PooledPlanes planes{slice(block - 1, first).pooled, conv.samples.divisor(),
-                                conv.area.divisor()};
-      device.for_each(conv.columns(), GatherPatches<PooledPlanes>{conv, planes, columns});
+    const std::size_t area = conv.area.divisor();
+    Planes source{images + first * conv.channels_in * area, area, conv.channels_in * area};
+    if (block > 0) {
+      source = {slice(block - 1, first).pooled, conv.samples.divisor() * area, area};
     }
+    device.for_each(conv.columns(), GatherPatches{conv, source, slice(block, first).columns});
   }
 
   void connect(Device& device, const float* parameters, std::size_t layer, std::size_t samples,
@@ -715,8 +703,6 @@ class BatchedCnn : public CnnBackend {
         gradient_(device_, layout.parameters),
         images_(device_, samples_max * shape.pixels()),
         labels_(device_, samples_max),
-        source_{images_.data(), labels_.data(), static_cast<Index>(shape.channels),
-                static_cast<Index>(shape.height * shape.width)},
         host_gradient_(layout.parameters),
         host_losses_(samples_max),
         host_correct_(samples_max) {}
@@ -729,7 +715,7 @@ class BatchedCnn : public CnnBackend {
 
   BatchScore train(std::span<const float> images, std::span<const std::uint8_t> labels) override {
     forward(images, labels);
-    steps_.backward(device_, parameters_.data(), source_, gradient_.data(), labels.size());
+    steps_.backward(device_, parameters_.data(), images_.data(), gradient_.data(), labels.size());
     return score(labels.size());
   }
 
@@ -749,7 +735,7 @@ class BatchedCnn : public CnnBackend {
     check_batch(shape_, samples_max_, images, labels);
     device_.copy_in(images_.data(), images);
     device_.copy_in(labels_.data(), labels);
-    steps_.forward(device_, parameters_.data(), source_, labels.size());
+    steps_.forward(device_, parameters_.data(), images_.data(), labels_.data(), labels.size());
   }
 
   BatchScore score(std::size_t samples) {
@@ -766,62 +752,48 @@ class BatchedCnn : public CnnBackend {
   typename Device::template Buffer<float> gradient_;
   typename Device::template Buffer<float> images_;
   typename Device::template Buffer<std::uint8_t> labels_;
-  FloatImages source_;
   std::vector<float> host_gradient_;
   std::vector<float> host_losses_;
   std::vector<std::uint8_t> host_correct_;
 };
 
-// The network for images that the device has: see device_model.h. Its four stages, of about ten
+// The network for stored images: see device_model.h. Its four stages, of about ten
 // kernels each: forwards through the convolutions; forwards and backwards through what is behind
 // them; backwards through the last convolution; backwards through the others.
 template <typename Device>
 class CnnModel {
  public:
   static constexpr int kStages = 4;
-  static constexpr bool kSparse = false;
+  static constexpr Index kTouchedBlock = 0;
 
-  // The images as bytes, in the order of the samples.
-  class Data {
-   public:
+  // The images as bytes, as they were read, and the samples' order.
+  struct Data {
     Data(Device& device, const StepperRequest& request)
-        : pixels(device, request.images.training * kImageBytes),
-          labels(device, request.images.training),
+        : pixels(sent(device, request.images.all_pixels)),
+          labels(sent(device, request.images.labels)),
+          order(sent(device, request.images.order)),
           normal(device, kImageChannels * 256) {
-      const ImageView& images = request.images;
-      std::vector<std::uint8_t> some;
-      std::vector<std::uint8_t> all_labels;
-      for (std::size_t sample = 0; sample < images.training; ++sample) {
-        const std::span<const std::uint8_t> own = images.pixels(sample);
-        some.insert(some.end(), own.begin(), own.end());
-        all_labels.push_back(images.label(sample));
-        if (some.size() < kSentAtOnce && sample + 1 < images.training) continue;
-        const std::size_t end = (sample + 1) * kImageBytes;
-        device.copy_in(pixels.data() + (end - some.size()), std::span<const std::uint8_t>(some));
-        some.clear();
-      }
-      device.copy_in(labels.data(), std::span<const std::uint8_t>(all_labels));
-      const NormalPixels table = normal_pixels(images);
+      const NormalPixels table = normal_pixels(request.images);
       for (std::size_t c = 0; c < kImageChannels; ++c) {
         device.copy_in(normal.data() + c * 256, std::span<const float>(table[c]));
       }
     }
 
-    typename Device::template Buffer<std::uint8_t> pixels;
-    typename Device::template Buffer<std::uint8_t> labels;
+    Sent<Device, std::uint8_t> pixels;
+    Sent<Device, std::uint8_t> labels;
+    Sent<Device, Index> order;
     typename Device::template Buffer<float> normal;
-
-   private:
-    static constexpr std::size_t kSentAtOnce = std::size_t{1} << 24;
   };
 
   CnnModel(Device& device, const StepperRequest& request, std::shared_ptr<const Data> data,
            std::size_t samples_max)
-      : data_(std::move(data)), steps_(device, request.shape, *request.layout, samples_max) {}
+      : data_(std::move(data)),
+        steps_(device, request.shape, *request.layout, samples_max),
+        images_(device, samples_max * kImageBytes),
+        labels_(device, samples_max) {}
 
   static SgdRule rule(const StepperRequest& request) {
-    SgdRule rule{.rate = static_cast<float>(request.config.learning_rate),
-                 .scale = 1.0F / static_cast<float>(request.config.batch),
+    SgdRule rule{.scale = 1.0F / static_cast<float>(request.config.batch),
                  .momentum = static_cast<float>(request.config.momentum),
                  .weight_decay = static_cast<float>(request.config.weight_decay)};
     for (std::size_t i = 0; i < request.layout->layers.size(); ++i) {
@@ -837,31 +809,37 @@ class CnnModel {
   static double loss(double sum, double samples) { return sum / samples; }
 
   void compute(Device& device, int stage, const DevicePart& part) {
-    const StoredImages source{data_->pixels.data(), data_->labels.data(), data_->normal.data(),
-                              part.chosen,          kImageChannels,       kImageArea};
     const std::size_t samples = part.samples;
+    const auto count = static_cast<Index>(samples);
     switch (stage) {
       case 0:
-        steps_.convolve(device, part.replica, source, samples);
+        device.for_each(samples * kImageBytes,
+                        NormalizeImages{data_->pixels.data(), data_->order.data(), part.chosen,
+                                        data_->normal.data(), count, images_.data()});
+        device.for_each(samples, ChooseLabels{data_->labels.data(), data_->order.data(),
+                                              part.chosen, labels_.data()});
+        steps_.convolve(device, part.replica, images_.data(), samples);
         return;
       case 1:
-        steps_.score(device, part.replica, source, samples);
+        steps_.score(device, part.replica, labels_.data(), samples);
         device.reduce(1, samples,
-                      AddRows{static_cast<Index>(samples), 1, steps_.losses(), part.loss});
+                      AddLosses<typename Device::Real>{count, steps_.losses(), part.loss});
         steps_.connected_backward(device, part.replica, part.gradient, samples);
         return;
       case 2:
-        steps_.convolve_backward(device, part.replica, source, part.gradient, 2, samples);
+        steps_.convolve_backward(device, part.replica, images_.data(), part.gradient, 2, samples);
         return;
       default:
-        steps_.convolve_backward(device, part.replica, source, part.gradient, 1, samples);
-        steps_.convolve_backward(device, part.replica, source, part.gradient, 0, samples);
+        steps_.convolve_backward(device, part.replica, images_.data(), part.gradient, 1, samples);
+        steps_.convolve_backward(device, part.replica, images_.data(), part.gradient, 0, samples);
     }
   }
 
  private:
   std::shared_ptr<const Data> data_;
   CnnSteps<Device> steps_;
+  typename Device::template Buffer<float> images_;
+  typename Device::template Buffer<std::uint8_t> labels_;
 };
 
 }  // namespace syncd::trainer

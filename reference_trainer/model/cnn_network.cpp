@@ -1,14 +1,14 @@
-// The sizes of C3F2-Net, and the network on the CPU: see cnn_network.h. The build always optimizes
-// this file, whose loops a compiler can vectorize. No thread of its own.
+// The sizes of C3F2-Net, and what is computed on the CPU: see cnn_network.h and cnn_backends.h. The
+// build always optimizes this file, whose loops a compiler can vectorize. No thread of its own.
 #include "reference_trainer/model/cnn_network.h"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <stdexcept>
 
-#include "reference_trainer/model/cnn_batched.h"
+#include "reference_trainer/model/cnn_backends.h"
 #include "reference_trainer/model/cpu_device.h"
+#include "reference_trainer/model/device_steppers.h"
 
 namespace syncd::trainer {
 namespace {
@@ -27,55 +27,6 @@ void check(const CnnShape& shape) {
       "without outputs",
       shape.classes, shape.channels, shape.height, shape.width, kClassesMax));
 }
-
-// Reads images, labels and parameters where they are.
-class CpuBackend : public CnnBackend {
- public:
-  CpuBackend(const CnnShape& shape, std::size_t samples_max)
-      : shape_(shape),
-        samples_max_(samples_max),
-        steps_(device_, shape, CnnLayout(shape), samples_max),
-        gradient_(steps_.layout().parameters) {}
-
-  void parameters(std::span<const float> values) override {
-    if (values.size() != gradient_.size()) {
-      throw std::invalid_argument(
-          fmt::format("the network has {} parameters; got {}", gradient_.size(), values.size()));
-    }
-    parameters_ = values;
-  }
-
-  void clear_gradient() override { std::fill(gradient_.begin(), gradient_.end(), 0.0F); }
-
-  BatchScore train(std::span<const float> images, std::span<const std::uint8_t> labels) override {
-    const BatchScore score = evaluate(images, labels);
-    steps_.backward(device_, parameters_.data(), source(images, labels), gradient_.data(),
-                    labels.size());
-    return score;
-  }
-
-  std::span<const float> gradient() override { return gradient_; }
-
-  BatchScore evaluate(std::span<const float> images,
-                      std::span<const std::uint8_t> labels) override {
-    check_batch(shape_, samples_max_, images, labels);
-    steps_.forward(device_, parameters_.data(), source(images, labels), labels.size());
-    return sum_up({steps_.losses(), labels.size()}, {steps_.correct(), labels.size()});
-  }
-
- private:
-  FloatImages source(std::span<const float> images, std::span<const std::uint8_t> labels) const {
-    return {images.data(), labels.data(), static_cast<Index>(shape_.channels),
-            static_cast<Index>(shape_.height * shape_.width)};
-  }
-
-  CnnShape shape_;
-  std::size_t samples_max_;
-  CpuDevice device_;
-  CnnSteps<CpuDevice> steps_;
-  std::vector<float> gradient_;
-  std::span<const float> parameters_;
-};
 
 }  // namespace
 
@@ -107,7 +58,11 @@ CnnLayout::CnnLayout(const CnnShape& shape) {
 }
 
 std::unique_ptr<CnnBackend> make_cpu_backend(const CnnShape& shape, std::size_t samples_max) {
-  return std::make_unique<CpuBackend>(shape, samples_max);
+  return std::make_unique<BatchedCnn<CpuDevice>>(CpuDevice(), shape, CnnLayout(shape), samples_max);
+}
+
+std::unique_ptr<DeviceStepper> make_cpu_stepper(const StepperRequest& request) {
+  return make_device_stepper(CpuDevice(), request);
 }
 
 }  // namespace syncd::trainer

@@ -3,7 +3,8 @@
 //   class Data              made from (Device&, const StepperRequest&): the training data there,
 //                           which all steppers on it share and only read
 //   int kStages             steps of a part between which a worker may start over
-//   bool kSparse            whether few parameters change
+//   Index kTouchedBlock     of how many parameters the blocks are that a minibatch touches few of,
+//                           and lists (Touched); 0: it changes all parameters
 //   Model(Device&, const StepperRequest&, std::shared_ptr<const Data>, samples_max)
 //   compute(Device&, int stage, const DevicePart&)
 //                           stage 0, 1, ... of one part, then the next part's; it only tells
@@ -14,6 +15,7 @@
 
 #include <cstdint>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "reference_trainer/model/device_request.h"
@@ -25,19 +27,26 @@ namespace syncd::trainer {
 struct DevicePart {
   const Index* chosen = nullptr;  // [samples]: which of the training samples
   std::size_t samples = 0;
-  std::uint32_t minibatch = 0;     // its number, which no other one of this stepper has
   bool last = false;               // of the minibatch
   const float* replica = nullptr;  // [parameters]
   float* gradient = nullptr;       // [parameters]: to add to
-  float* loss = nullptr;           // to add to
+  double* loss = nullptr;          // to add to
+  Touched touched;                 // to list what the gradient was added to
 };
 
-// Device memory with a copy of the host's values.
+// The host's values where the device sees them: in a copy, or where they are.
 template <typename Device, typename T>
-typename Device::template Buffer<T> sent(Device& device, std::span<const T> values) {
-  typename Device::template Buffer<T> buffer(device, values.size());
-  device.copy_in(buffer.data(), values);
-  return buffer;
+using Sent =
+    std::conditional_t<Device::kSeesHost, std::span<const T>, typename Device::template Buffer<T>>;
+template <typename Device, typename T>
+Sent<Device, T> sent(Device& device, std::span<const T> values) {
+  if constexpr (Device::kSeesHost) {
+    return values;
+  } else {
+    typename Device::template Buffer<T> buffer(device, values.size());
+    device.copy_in(buffer.data(), values);
+    return buffer;
+  }
 }
 
 }  // namespace syncd::trainer

@@ -15,13 +15,13 @@ struct StepperRequest {
   WorkloadConfig config;
   std::int32_t worker = 0;  // workers are dealt out to the devices by it
 
-  RatingView ratings;  // mf
+  RatingView ratings = {};  // mf
   double mean_rating = 0;
 
-  ExampleView examples;  // svm
+  ExampleView examples = {};  // svm
 
-  ImageView images;  // cnn
-  CnnShape shape;
+  ImageView images = {};  // cnn
+  CnnShape shape = {};
   const CnnLayout* layout = nullptr;  // that of the shape
 };
 

@@ -21,7 +21,7 @@ struct SgdRule {
     std::size_t first = 0;
     std::size_t count = 0;
   };
-  float rate = 0;
+  double rate = 0;
   float scale = 1;  // 1 / samples where the gradient is a sum over samples
   float momentum = 0;
   float weight_decay = 0;
@@ -34,7 +34,7 @@ struct DeviceView {
   float* replica = nullptr;         // [parameters]: what the worker computes with
   const float* gradient = nullptr;  // [parameters]: of the minibatch, once all parts are computed
   float* velocity = nullptr;        // [parameters], or null
-  SgdRule rule;
+  SgdRule rule = {};
   void* stream = nullptr;  // cudaStream_t: whoever queues work here needs no synchronization
 };
 

@@ -1,7 +1,7 @@
-// Steppers on a device, of any model (device_model.h): the training data lie there, and of a
-// minibatch only the samples' numbers go up and the loss comes down. Everything is queued in the
-// device's order; the host waits in loss() and finish() alone, and, before a minibatch, until the
-// numbers of the one before were read.
+// Steppers on a device, which may be the CPU, of any model (device_model.h): the training data lie
+// there, and of a minibatch only the samples' numbers go up and the loss comes down. Everything is
+// queued in the device's order; the host waits in loss() and finish() alone, and, before a
+// minibatch, until the numbers of the one before were read.
 //
 // Starting over: every step looks at the words of StopRule. So that what is beyond their reach (a
 // library's products of matrices) is little, an interruptible stepper cuts a minibatch into parts
@@ -9,6 +9,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
 #include <map>
@@ -33,24 +34,42 @@ namespace syncd::trainer {
 // for C3F2-Net.
 inline constexpr std::size_t kDevicePartMax = 512;
 
-// What the minibatch adds to parameter i, for the host.
+// What the minibatch adds to the parameters, for the host: to all of them, or to those of the
+// blocks in a list.
+template <Index kBlock>
 struct StepBySgd {
   SgdRule rule;
   const float* replica;
   const float* gradient;
-  float* velocity;  // or null
+  float* velocity;    // or null
+  const Index* list;  // or null
   float* deltas;
 
   SYNCD_ON_DEVICE void operator()(Index i) const {
-    deltas[i] = sgd_delta(rule, gradient, velocity, replica, i);
+    const std::size_t at =
+        list == nullptr ? i : std::size_t{list[i / kBlock]} * kBlock + i % kBlock;
+    deltas[i] = sgd_delta(rule, gradient, velocity, replica, at);
+  }
+};
+
+// Forgets the gradient of the minibatch before.
+template <Index kBlock>
+struct ClearTouched {
+  Touched touched;
+  float* gradient;
+
+  SYNCD_TRAINER_DEVICE void operator()(Index i) const {
+    if (i >= *touched.count) return;
+    float* block = gradient + std::size_t{touched.list[i]} * kBlock;
+    for (Index k = 0; k < kBlock; ++k) block[k] = 0;
   }
 };
 
 // Tells the host what came of a minibatch.
 struct TellOutcome {
-  const float* loss;
+  const double* loss;
   const std::uint32_t* stopped;
-  float* host_loss;
+  double* host_loss;
   std::uint32_t* host_stopped;
 
   SYNCD_TRAINER_DEVICE void operator()(Index) const {
@@ -74,6 +93,9 @@ class SgdStepper final : public DeviceStepper {
         replica_(device_, parameters_),
         gradient_(device_, parameters_),
         velocity_(device_, rule_.momentum != 0 ? parameters_ : 0),
+        touched_marks_(device_, kIsSparse ? parameters_ / kBlock : 0),
+        touched_list_(device_, kIsSparse ? parameters_ / kBlock : 0),
+        touched_count_(device_, 1),
         chosen_(device_, sampler_.size()),
         loss_(device_, 1),
         stopped_(device_, 1),
@@ -82,9 +104,12 @@ class SgdStepper final : public DeviceStepper {
         host_loss_(device_, 1),
         chosen_sent_(device_),
         done_{Mark(device_), Mark(device_)} {
+    set_rate(config_.learning_rate);
     device_.clear(replica_.data(), parameters_);
     device_.clear(gradient_.data(), parameters_);
     if (rule_.momentum != 0) device_.clear(velocity_.data(), parameters_);
+    if (kIsSparse) device_.clear(touched_marks_.data(), parameters_ / kBlock);
+    device_.clear(touched_count_.data(), 1);
     device_.clear(loss_.data(), 1);
     device_.clear(stopped_.data(), 1);
   }
@@ -114,7 +139,7 @@ class SgdStepper final : public DeviceStepper {
 
   double loss() override {
     wait();
-    return Model<Device>::loss(double{*host_loss_.data()}, static_cast<double>(samples()));
+    return Model<Device>::loss(*host_loss_.data(), static_cast<double>(samples()));
   }
 
   std::uint64_t samples() const override { return sampler_.size(); }
@@ -124,14 +149,20 @@ class SgdStepper final : public DeviceStepper {
   // ---- Stepper
 
   std::span<float> replica() override {
+    if (Device::kSeesHost) return {replica_.data(), parameters_};
     if (!host_replica_) host_replica_.emplace(device_, parameters_);
     return {host_replica_->data(), parameters_};
   }
 
   void replica_changed() override {
-    if (!host_replica_) return;
+    if (!host_replica_) return;  // the host wrote into the replica itself, or not at all
     device_.upload(replica_.data(), *host_replica_, parameters_);
     device_.synchronize();
+  }
+
+  std::span<float> state() override {
+    if (!Device::kSeesHost || rule_.momentum == 0) return {};
+    return {velocity_.data(), parameters_};
   }
 
   void interruptible(bool value) override { interruptible_ = value; }
@@ -142,14 +173,19 @@ class SgdStepper final : public DeviceStepper {
     queued_ = 0;
     cut_short_ = false;
     sampler_.start(key);
-    // Only for finish(): a device's store has taken the first rate with view().
-    rule_.rate = static_cast<float>(config_.rate_at(key.iteration));
+    set_rate(config_.rate_at(key.iteration));  // only for finish(): a store has taken the first
     const std::span<const std::size_t> samples = sampler_.all();
     for (std::size_t i = 0; i < samples.size(); ++i) {
       host_chosen_.data()[i] = static_cast<Index>(samples[i]);
     }
     device_.stop_by({});
-    device_.clear(gradient_.data(), parameters_);
+    if constexpr (kIsSparse) {
+      device_.for_each(device_.known(touched_count_.data(), parameters_ / kBlock),
+                       ClearTouched<kBlock>{touched(), gradient_.data()});
+      device_.clear(touched_count_.data(), 1);
+    } else {
+      device_.clear(gradient_.data(), parameters_);
+    }
     device_.clear(loss_.data(), 1);
     device_.upload(chosen_.data(), host_chosen_, samples.size());
     device_.mark(chosen_sent_);
@@ -174,11 +210,11 @@ class SgdStepper final : public DeviceStepper {
     model_.compute(device_, stage,
                    {.chosen = chosen_.data() + first,
                     .samples = end - first,
-                    .minibatch = minibatch_,
                     .last = part + 1 == parts(),
                     .replica = replica_.data(),
                     .gradient = gradient_.data(),
-                    .loss = loss_.data()});
+                    .loss = loss_.data(),
+                    .touched = touched()});
     if (step + 1 == micro_batches()) {
       device_.stop_by({});
       device_.for_each(1, TellOutcome{loss_.data(), stopped_.data(), host_loss_.seen(),
@@ -203,18 +239,21 @@ class SgdStepper final : public DeviceStepper {
   const Update& finish() override {
     device_.stop_by({});
     if (!deltas_) deltas_.emplace(device_, parameters_);
-    if (!host_deltas_) host_deltas_.emplace(device_, parameters_);
-    device_.for_each(parameters_, StepBySgd{rule_, replica_.data(), gradient_.data(), velocity(),
-                                            deltas_->data()});
-    device_.download(*host_deltas_, deltas_->data(), parameters_);
-    device_.synchronize();
-    hand_over({host_deltas_->data(), parameters_});
+    const bool all = !kIsSparse || rule_.momentum != 0;
+    if (!all) list_touched();
+    update_.deltas.resize(all ? parameters_ : update_.indices.size());
+    device_.for_each(update_.deltas.size(),
+                     StepBySgd<kBlock>{rule_, replica_.data(), gradient_.data(), velocity(),
+                                       all ? nullptr : touched_list_.data(), deltas_->data()});
+    device_.copy_out(std::span(update_.deltas), deltas_->data());
     update_.loss = loss();
     update_.samples = samples();
     return update_;
   }
 
  private:
+  static constexpr bool kIsSparse = Model<Device>::kTouchedBlock > 0;
+  static constexpr Index kBlock = kIsSparse ? Model<Device>::kTouchedBlock : 1;
   using Mark = typename Device::Mark;
   template <typename T>
   using Buffer = typename Device::template Buffer<T>;
@@ -235,9 +274,16 @@ class SgdStepper final : public DeviceStepper {
   }
 
   std::size_t parts() const {
+    const auto all = static_cast<std::size_t>(sampler_.parts());
     const std::size_t fewest = (sampler_.size() + kDevicePartMax - 1) / kDevicePartMax;
-    if (!interruptible_) return fewest;
-    return std::max(fewest, static_cast<std::size_t>(sampler_.parts()));
+    return std::max(fewest, interruptible_ ? all : std::min(all, Device::kPartsLeast));
+  }
+
+  // A float where it is multiplied with a velocity, which is one.
+  void set_rate(double rate) { rule_.rate = rule_.momentum != 0 ? static_cast<float>(rate) : rate; }
+
+  Touched touched() {
+    return {minibatch_, touched_marks_.data(), touched_list_.data(), touched_count_.data()};
   }
 
   float* velocity() { return rule_.momentum != 0 ? velocity_.data() : nullptr; }
@@ -253,17 +299,17 @@ class SgdStepper final : public DeviceStepper {
     if (queued_ > 0) device_.wait(latest());
   }
 
-  void hand_over(std::span<const float> deltas) {
-    if (!Model<Device>::kSparse || rule_.momentum != 0) {
-      update_.deltas.assign(deltas.begin(), deltas.end());
-      return;
-    }
+  // Puts the touched blocks in order, and their parameters into the update.
+  void list_touched() {
+    std::uint32_t count = 0;
+    device_.copy_out(std::span(&count, 1), touched_count_.data());
+    host_list_.resize(count);
+    device_.copy_out(std::span(host_list_), touched_list_.data());
+    std::sort(host_list_.begin(), host_list_.end());
+    device_.copy_in(touched_list_.data(), std::span<const Index>(host_list_));
     update_.indices.clear();
-    update_.deltas.clear();
-    for (std::size_t i = 0; i < deltas.size(); ++i) {
-      if (deltas[i] == 0) continue;
-      update_.indices.push_back(static_cast<std::uint32_t>(i));
-      update_.deltas.push_back(deltas[i]);
+    for (const Index block : host_list_) {
+      for (Index i = 0; i < kBlock; ++i) update_.indices.push_back(block * kBlock + i);
     }
   }
 
@@ -276,18 +322,21 @@ class SgdStepper final : public DeviceStepper {
   Buffer<float> replica_;
   Buffer<float> gradient_;
   Buffer<float> velocity_;
+  Buffer<std::uint32_t> touched_marks_;
+  Buffer<Index> touched_list_;
+  Buffer<std::uint32_t> touched_count_;
   Buffer<Index> chosen_;
-  Buffer<float> loss_;
+  Buffer<double> loss_;
   Buffer<std::uint32_t> stopped_;
   Pinned<std::uint32_t> words_;
   Pinned<Index> host_chosen_;
-  Pinned<float> host_loss_;
+  Pinned<double> host_loss_;
   Mark chosen_sent_;
   Mark done_[2];  // of the latest two steps
   // For the functions that go through host memory.
   std::optional<Pinned<float>> host_replica_;
   std::optional<Buffer<float>> deltas_;
-  std::optional<Pinned<float>> host_deltas_;
+  std::vector<Index> host_list_;
   Update update_;
   bool interruptible_ = true;
   bool cut_short_ = false;  // compute() has left something out

@@ -1,7 +1,7 @@
 // What is common to everything that is written once for all devices (cnn_batched.h, mf_batched.h,
 // svm_batched.h, device_steppers.h): what a Device is, and small pieces for what is done at one
-// place. A GPU is a Device (cuda/device.cuh), and the CPU, for networks (cpu_device.h); the tests
-// have one that runs the very same steps as a GPU on the CPU.
+// place. A GPU is a Device (cuda/device.cuh), and the CPU (cpu_device.h); the tests have one that
+// runs the very same steps as a GPU on the CPU.
 //
 // A Device has its own memory and does one thing after the other, by itself: the calls below only
 // tell it what to do, unless they say that they wait. It is used by one thread. Counts are at most
@@ -9,6 +9,9 @@
 //
 //   kSamplesAtOnce               how many samples the convolutions of a network take at a time
 //   kKeepsPatches                whether their patches are kept for the way back, or gathered anew
+//   kSeesHost                    whether its memory is the host's, and what it is told done at once
+//   kPartsLeast                  into how many parts it cuts a minibatch, at least
+//   Real                         in what sums over a sample's values are made
 //   Buffer<T>(Device&, count)    its memory; T* data()
 //   Pinned<T>(Device&, count)    memory of the host, zeros at first; T* data(), and T* seen(), its
 //                                address for the device
@@ -26,6 +29,7 @@
 //       terms is function.terms(i) and terms_most says how many these are at most, or about.
 //       function(i, t) may do something besides, once for each t and in any order.
 //   multiply(transpose_a, transpose_b, m, n, k, a, b, into, c)  as in gemm.h
+//   known(count, most)          *count, where that is known already; otherwise most
 //
 //   stop_by(const StopRule&)    for_each and reduce, from here on, end early as it says
 //   mark(Mark&)                 the mark is passed when what was told until now is done
@@ -77,12 +81,13 @@ class Divider {
   Index shift_ = 0;
 };
 
-// Adds to a place that others may add to at the same time.
+// Adds to a place that others of the same step may add to at the same time: those of a GPU; the
+// CPU does one after the other.
 SYNCD_TRAINER_DEVICE inline void atomic_add(float* place, float value) {
 #ifdef __CUDA_ARCH__
   atomicAdd(place, value);
 #else
-  std::atomic_ref<float>(*place).fetch_add(value, std::memory_order_relaxed);
+  *place += value;
 #endif
 }
 
@@ -119,6 +124,37 @@ struct StopRule {
   SYNCD_TRAINER_DEVICE void look() const {
     if (read_word(flag) != 0 || read_word(dropped) == minibatch) write_word(stopped, minibatch);
   }
+};
+
+// The blocks of parameters of which a minibatch has a gradient, in no fixed order.
+struct Touched {
+  std::uint32_t minibatch = 0;
+  std::uint32_t* marks = nullptr;  // [blocks]: the last minibatch that each was in
+  Index* list = nullptr;           // [blocks]
+  std::uint32_t* count = nullptr;  // of the list
+
+  // Of those that add the same block at the same time, one lists it.
+  SYNCD_TRAINER_DEVICE void add(Index block) const {
+    if (read_word(marks + block) == minibatch) return;
+#ifdef __CUDA_ARCH__
+    if (atomicExch(marks + block, minibatch) != minibatch) list[atomicAdd(count, 1U)] = block;
+#else
+    marks[block] = minibatch;
+    list[(*count)++] = block;
+#endif
+  }
+};
+
+// total += the sum of the losses
+template <typename Real>
+struct AddLosses {
+  Index samples;
+  const float* losses;
+  double* total;
+
+  SYNCD_TRAINER_DEVICE Index terms(Index) const { return samples; }
+  SYNCD_TRAINER_DEVICE Real operator()(Index, Index sample) const { return losses[sample]; }
+  SYNCD_TRAINER_DEVICE void store(Index, Real sum) const { *total += static_cast<double>(sum); }
 };
 
 // total[i] += sum over the rows of [row][i]

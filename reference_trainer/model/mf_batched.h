@@ -1,4 +1,4 @@
-// Matrix factorization (mf.h) on a device: see device_model.h.
+// The steps of matrix factorization (mf.h) on any device: see device_model.h.
 #pragma once
 
 #include <cmath>
@@ -9,42 +9,55 @@
 
 namespace syncd::trainer {
 
+inline constexpr Index kMfBlock = 1 + kMfFactors;  // bias, then factors
+
+template <typename Real>
+SYNCD_TRAINER_DEVICE Real predict_rating(Real mean, const float* user, const float* item) {
+  Real sum = mean + static_cast<Real>(user[0]) + static_cast<Real>(item[0]);
+  for (Index f = 1; f < kMfBlock; ++f) {
+    sum += static_cast<Real>(user[f]) * static_cast<Real>(item[f]);
+  }
+  return sum;
+}
+
 // Adds the gradient of each rating of a part, and the sum of the squared errors. Ratings of the
 // same user or item meet at the same places.
+template <typename Real>
 struct AddRatings {
-  static constexpr Index kBlock = 1 + kMfFactors;  // bias, then factors
-
   DevicePart part;
   const Index* user;
   const Index* item;
   const float* rating;
   Index users;
-  float mean;
+  Real mean;
 
   SYNCD_TRAINER_DEVICE Index terms(Index) const { return static_cast<Index>(part.samples); }
 
-  SYNCD_TRAINER_DEVICE float operator()(Index, Index sample) const {
+  SYNCD_TRAINER_DEVICE Real operator()(Index, Index sample) const {
     const Index chosen = part.chosen[sample];
-    const std::size_t u = std::size_t{user[chosen]} * kBlock;
-    const std::size_t i = (std::size_t{users} + item[chosen]) * kBlock;
-    const float* of_user = part.replica + u;
-    const float* of_item = part.replica + i;
-    float error = mean + of_user[0] + of_item[0] - rating[chosen];
-    for (Index f = 1; f < kBlock; ++f) error += of_user[f] * of_item[f];
-    add(part.gradient + u, of_user, of_item, error);
-    add(part.gradient + i, of_item, of_user, error);
+    const Index u = user[chosen];
+    const Index i = users + item[chosen];
+    const float* of_user = part.replica + std::size_t{u} * kMfBlock;
+    const float* of_item = part.replica + std::size_t{i} * kMfBlock;
+    const Real error = predict_rating(mean, of_user, of_item) - static_cast<Real>(rating[chosen]);
+    add(u, of_user, of_item, error);
+    add(i, of_item, of_user, error);
     return error * error;
   }
 
-  SYNCD_TRAINER_DEVICE void store(Index, float sum) const { *part.loss += sum; }
+  SYNCD_TRAINER_DEVICE void store(Index, Real sum) const { *part.loss += static_cast<double>(sum); }
 
  private:
   // The gradient with respect to `own`, whose partner in the product is `other`.
-  SYNCD_TRAINER_DEVICE static void add(float* gradient, const float* own, const float* other,
-                                       float error) {
-    constexpr auto kPull = static_cast<float>(kMfRegularization);
-    atomic_add(gradient, error + kPull * own[0]);
-    for (Index f = 1; f < kBlock; ++f) atomic_add(gradient + f, error * other[f] + kPull * own[f]);
+  SYNCD_TRAINER_DEVICE void add(Index block, const float* own, const float* other,
+                                Real error) const {
+    constexpr auto kPull = static_cast<Real>(kMfRegularization);
+    part.touched.add(block);
+    float* gradient = part.gradient + std::size_t{block} * kMfBlock;
+    atomic_add(gradient, static_cast<float>(error + kPull * own[0]));
+    for (Index f = 1; f < kMfBlock; ++f) {
+      atomic_add(gradient + f, static_cast<float>(error * other[f] + kPull * own[f]));
+    }
   }
 };
 
@@ -52,45 +65,43 @@ template <typename Device>
 class MfModel {
  public:
   static constexpr int kStages = 1;
-  static constexpr bool kSparse = true;
+  static constexpr Index kTouchedBlock = kMfBlock;
+  using Real = typename Device::Real;
 
-  class Data {
-   public:
+  struct Data {
     Data(Device& device, const StepperRequest& request)
         : user(sent(device, request.ratings.user.first(request.ratings.training))),
           item(sent(device, request.ratings.item.first(request.ratings.training))),
           rating(sent(device, request.ratings.rating.first(request.ratings.training))) {}
 
-    typename Device::template Buffer<Index> user;
-    typename Device::template Buffer<Index> item;
-    typename Device::template Buffer<float> rating;
+    Sent<Device, Index> user;
+    Sent<Device, Index> item;
+    Sent<Device, float> rating;
   };
 
   MfModel(Device&, const StepperRequest& request, std::shared_ptr<const Data> data, std::size_t)
       : data_(std::move(data)),
         users_(request.ratings.users),
-        mean_(static_cast<float>(request.mean_rating)) {}
+        mean_(static_cast<Real>(request.mean_rating)) {}
 
   // The gradient is a sum, as the objective is.
-  static SgdRule rule(const StepperRequest& request) {
-    return {.rate = static_cast<float>(request.config.learning_rate)};
-  }
+  static SgdRule rule(const StepperRequest&) { return {}; }
   static std::size_t parameters(const StepperRequest& request) {
-    return (std::size_t{request.ratings.users} + request.ratings.items) * AddRatings::kBlock;
+    return (std::size_t{request.ratings.users} + request.ratings.items) * kMfBlock;
   }
   static std::size_t training(const StepperRequest& request) { return request.ratings.training; }
   static double loss(double sum, double samples) { return std::sqrt(sum / samples); }
 
   void compute(Device& device, int, const DevicePart& part) {
     device.reduce(1, part.samples,
-                  AddRatings{part, data_->user.data(), data_->item.data(), data_->rating.data(),
-                             users_, mean_});
+                  AddRatings<Real>{part, data_->user.data(), data_->item.data(),
+                                   data_->rating.data(), users_, mean_});
   }
 
  private:
   std::shared_ptr<const Data> data_;
   Index users_;
-  float mean_;
+  Real mean_;
 };
 
 }  // namespace syncd::trainer

@@ -1,4 +1,4 @@
-// The linear model (svm.h) on a device: see device_model.h.
+// The steps of the linear model (svm.h) on any device: see device_model.h.
 #pragma once
 
 #include <cmath>
@@ -8,6 +8,13 @@
 #include "reference_trainer/model/svm.h"
 
 namespace syncd::trainer {
+
+// log(1 + exp(-m)) without overflow.
+template <typename Real>
+SYNCD_TRAINER_DEVICE Real log_loss(Real margin) {
+  using std::exp, std::log1p;
+  return margin > 0 ? log1p(exp(-margin)) : log1p(exp(margin)) - margin;
+}
 
 // Sparse examples in device memory, and which of them a part takes.
 struct ChosenRows {
@@ -26,61 +33,67 @@ struct ChosenRows {
 };
 
 // The loss of each row, and the derivative of its score.
+template <typename Real>
 struct ScoreRows {
   ChosenRows rows;
   const float* label;
   const float* replica;
   Index features;
-  float samples;  // of the minibatch
-  float* slopes;
+  Real samples;  // of the minibatch
+  Real* slopes;
   float* losses;
 
   SYNCD_TRAINER_DEVICE Index terms(Index i) const { return rows.terms(i); }
-  SYNCD_TRAINER_DEVICE float operator()(Index i, Index t) const {
+  SYNCD_TRAINER_DEVICE Real operator()(Index i, Index t) const {
     const std::size_t at = rows.place(i, t);
-    return replica[rows.column[at]] * rows.value[at];
+    return static_cast<Real>(replica[rows.column[at]]) * static_cast<Real>(rows.value[at]);
   }
-  SYNCD_TRAINER_DEVICE void store(Index i, float sum) const {
-    const float of_label = label[rows.chosen[i]];
-    const float margin = of_label * (sum + replica[features]);
-    // Without overflow.
-    losses[i] = margin > 0 ? log1pf(expf(-margin)) : log1pf(expf(margin)) - margin;
-    slopes[i] = -of_label / (1.0F + expf(margin)) / samples;
+  SYNCD_TRAINER_DEVICE void store(Index i, Real sum) const {
+    using std::exp;
+    const Real of_label = label[rows.chosen[i]];
+    const Real margin = of_label * (sum + static_cast<Real>(replica[features]));
+    losses[i] = static_cast<float>(log_loss(margin));
+    slopes[i] = -of_label / (1 + exp(margin)) / samples;
   }
 };
 
-// Adds the gradient of each row, and notes in which features it has some.
+// Adds the gradient of each row.
+template <typename Real>
 struct AddRowGradients {
   ChosenRows rows;
-  const float* slopes;
+  const Real* slopes;
   Index features;
-  std::uint32_t minibatch;
   float* gradient;
-  std::uint32_t* noted;  // [feature]: the last minibatch that it was in
+  Touched touched;
 
   SYNCD_TRAINER_DEVICE Index terms(Index i) const { return rows.terms(i); }
   SYNCD_TRAINER_DEVICE float operator()(Index i, Index t) const {
     const std::size_t at = rows.place(i, t);
-    const Index feature = rows.column[at];
-    atomic_add(gradient + feature, slopes[i] * rows.value[at]);
-    write_word(noted + feature, minibatch);
+    add(rows.column[at], slopes[i] * static_cast<Real>(rows.value[at]));
     return 0;
   }
-  SYNCD_TRAINER_DEVICE void store(Index i, float) const {
-    atomic_add(gradient + features, slopes[i]);
+  SYNCD_TRAINER_DEVICE void store(Index i, float) const { add(features, slopes[i]); }
+
+ private:
+  SYNCD_TRAINER_DEVICE void add(Index parameter, Real value) const {
+    touched.add(parameter);
+    atomic_add(gradient + parameter, static_cast<float>(value));
   }
 };
 
 // Draws the features of the minibatch towards zero, the bias not.
+template <typename Real>
 struct PullFeatures {
-  std::uint32_t minibatch;
-  const std::uint32_t* noted;
+  Touched touched;
+  Index features;
   const float* replica;
   float* gradient;
 
-  SYNCD_TRAINER_DEVICE void operator()(Index feature) const {
-    if (noted[feature] != minibatch) return;
-    gradient[feature] += static_cast<float>(kSvmRegularization) * replica[feature];
+  SYNCD_TRAINER_DEVICE void operator()(Index i) const {
+    if (i >= *touched.count || touched.list[i] == features) return;
+    const Index feature = touched.list[i];
+    gradient[feature] +=
+        static_cast<float>(static_cast<Real>(kSvmRegularization) * replica[feature]);
   }
 };
 
@@ -88,43 +101,38 @@ template <typename Device>
 class SvmModel {
  public:
   static constexpr int kStages = 1;
-  static constexpr bool kSparse = true;
+  static constexpr Index kTouchedBlock = 1;
+  using Real = typename Device::Real;
 
-  class Data {
-   public:
+  struct Data {
     Data(Device& device, const StepperRequest& request)
         : row_start(sent(device, request.examples.row_start.first(training(request) + 1))),
           column(sent(device, request.examples.column.first(values(request)))),
           value(sent(device, request.examples.value.first(values(request)))),
           label(sent(device, request.examples.label.first(training(request)))) {}
 
-    typename Device::template Buffer<std::uint64_t> row_start;
-    typename Device::template Buffer<Index> column;
-    typename Device::template Buffer<float> value;
-    typename Device::template Buffer<float> label;
-
-   private:
     static std::size_t values(const StepperRequest& request) {
       return request.examples.row_start[training(request)];
     }
+
+    Sent<Device, std::uint64_t> row_start;
+    Sent<Device, Index> column;
+    Sent<Device, float> value;
+    Sent<Device, float> label;
   };
 
   SvmModel(Device& device, const StepperRequest& request, std::shared_ptr<const Data> data,
            std::size_t samples_max)
       : data_(std::move(data)),
         features_(request.examples.features),
-        samples_(static_cast<float>(request.config.batch)),
+        samples_(static_cast<Real>(request.config.batch)),
         terms_(request.examples.column.size() / request.examples.label.size() + 1),
         slopes_(device, samples_max),
-        losses_(device, samples_max),
-        noted_(device, request.examples.features) {
-    device.clear(noted_.data(), features_);
-  }
+        losses_(device, samples_max) {}
 
   // The gradient is a mean already.
   static SgdRule rule(const StepperRequest& request) {
-    return {.rate = static_cast<float>(request.config.learning_rate),
-            .momentum = static_cast<float>(request.config.momentum)};
+    return {.momentum = static_cast<float>(request.config.momentum)};
   }
   static std::size_t parameters(const StepperRequest& request) {
     return request.examples.features + std::size_t{1};
@@ -136,26 +144,25 @@ class SvmModel {
     const ChosenRows rows{part.chosen, data_->row_start.data(), data_->column.data(),
                           data_->value.data()};
     device.reduce(part.samples, terms_,
-                  ScoreRows{rows, data_->label.data(), part.replica, features_, samples_,
-                            slopes_.data(), losses_.data()});
-    device.reduce(part.samples, terms_,
-                  AddRowGradients{rows, slopes_.data(), features_, part.minibatch, part.gradient,
-                                  noted_.data()});
+                  ScoreRows<Real>{rows, data_->label.data(), part.replica, features_, samples_,
+                                  slopes_.data(), losses_.data()});
+    device.reduce(
+        part.samples, terms_,
+        AddRowGradients<Real>{rows, slopes_.data(), features_, part.gradient, part.touched});
     device.reduce(1, part.samples,
-                  AddRows{static_cast<Index>(part.samples), 1, losses_.data(), part.loss});
+                  AddLosses<Real>{static_cast<Index>(part.samples), losses_.data(), part.loss});
     if (!part.last) return;
-    device.for_each(features_,
-                    PullFeatures{part.minibatch, noted_.data(), part.replica, part.gradient});
+    device.for_each(device.known(part.touched.count, features_ + std::size_t{1}),
+                    PullFeatures<Real>{part.touched, features_, part.replica, part.gradient});
   }
 
  private:
   std::shared_ptr<const Data> data_;
   Index features_;
-  float samples_;
+  Real samples_;
   std::size_t terms_;  // of a row, about
-  typename Device::template Buffer<float> slopes_;
+  typename Device::template Buffer<Real> slopes_;
   typename Device::template Buffer<float> losses_;
-  typename Device::template Buffer<std::uint32_t> noted_;
 };
 
 }  // namespace syncd::trainer

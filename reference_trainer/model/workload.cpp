@@ -1,9 +1,13 @@
 // The parts that all workloads share: see workload.h. No thread of its own.
 #include "reference_trainer/model/workload.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <stdexcept>
 
 #include "reference_trainer/model/cnn.h"
+#include "reference_trainer/model/device_stepper.h"
 #include "reference_trainer/model/mf.h"
 #include "reference_trainer/model/svm.h"
 
@@ -61,6 +65,12 @@ std::unique_ptr<Workload> make_peer_workload(const WorkloadConfig& config, const
   return make_workload(own, data);
 }
 
+void check_samples(const WorkloadConfig& config, std::size_t training) {
+  if (training >= static_cast<std::size_t>(config.workers)) return;
+  throw std::invalid_argument(
+      fmt::format("{} training samples are too few for {} workers", training, config.workers));
+}
+
 void add_update(const Update& update, std::span<float> parameters) {
   if (update.dense()) {
     for (std::size_t i = 0; i < update.deltas.size(); ++i) parameters[i] += update.deltas[i];
@@ -71,9 +81,13 @@ void add_update(const Update& update, std::span<float> parameters) {
   }
 }
 
-const Update& compute_minibatch(Stepper& stepper, BatchKey key) {
+void compute_parts(Stepper& stepper, BatchKey key) {
   stepper.start(key);
   for (int part = 0; part < stepper.micro_batches(); ++part) stepper.compute(part);
+}
+
+const Update& compute_minibatch(Stepper& stepper, BatchKey key) {
+  compute_parts(stepper, key);
   return stepper.finish();
 }
 

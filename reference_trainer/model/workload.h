@@ -142,6 +142,8 @@ class Stepper {
   virtual const Update& finish() = 0;
 };
 
+class DeviceStepper;  // device_stepper.h
+
 class Workload {
  public:
   virtual ~Workload() = default;
@@ -178,7 +180,7 @@ class Workload {
 
   // Throws std::runtime_error if the backend cannot be used. Where there are several devices, the
   // workers take turns in them.
-  virtual std::unique_ptr<Stepper> make_stepper(std::int32_t worker = 0) const = 0;
+  virtual std::unique_ptr<DeviceStepper> make_stepper(std::int32_t worker = 0) const = 0;
 };
 
 // The workload over data that prepare.h put into shared memory; `data` must outlive it. Throws
@@ -189,10 +191,14 @@ std::unique_ptr<Workload> make_workload(const WorkloadConfig& config, const Shar
 std::unique_ptr<Workload> make_peer_workload(const WorkloadConfig& config, const Workload& shared,
                                              const SharedArrays& data);
 
+// Throws std::invalid_argument where there are fewer training samples than workers.
+void check_samples(const WorkloadConfig& config, std::size_t training);
+
 // Adds an update to a copy of the parameters.
 void add_update(const Update& update, std::span<float> parameters);
 
 // All parts of one minibatch on the stepper's replica; the result is valid until its next start().
+void compute_parts(Stepper& stepper, BatchKey key);
 const Update& compute_minibatch(Stepper& stepper, BatchKey key);
 
 // Trains in this process alone, without any coordination: `iterations` minibatches, the workers in

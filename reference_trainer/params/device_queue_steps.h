@@ -17,30 +17,6 @@
 
 namespace syncd::trainer {
 
-struct DeviceQueueShape {
-  std::size_t parameters = 0;
-  std::size_t piece_floats = 1;  // all but the last piece have this many
-  int workers = 1;
-  std::int64_t slots = 1;  // of an edge
-
-  constexpr std::size_t pieces() const { return (parameters + piece_floats - 1) / piece_floats; }
-  constexpr std::size_t first_of(std::size_t piece) const { return piece * piece_floats; }
-  constexpr std::size_t end_of(std::size_t piece) const {
-    const std::size_t end = (piece + 1) * piece_floats;
-    return end < parameters ? end : parameters;
-  }
-  // Slots of a queue, those of the edges and the published one behind them.
-  constexpr std::size_t slots_of_edges() const {
-    return static_cast<std::size_t>(workers) * static_cast<std::size_t>(slots);
-  }
-  constexpr std::size_t slot_of(int from, std::int64_t iteration) const {
-    return static_cast<std::size_t>(from) * static_cast<std::size_t>(slots) +
-           static_cast<std::size_t>(iteration % slots);
-  }
-  constexpr std::size_t published() const { return slots_of_edges(); }
-  constexpr std::size_t all_slots() const { return slots_of_edges() + 1; }
-};
-
 struct QueuePiece {
   std::uint64_t begun;
   std::uint64_t done;
@@ -49,7 +25,7 @@ struct QueuePiece {
 
 // Where the parts of one worker's queue stand, in device memory.
 struct DeviceQueuePlaces {
-  DeviceQueueShape shape;
+  DeviceShape shape;
   float* values = nullptr;       // [slot][parameters]
   QueuePiece* pieces = nullptr;  // [slot][piece]
 
@@ -69,13 +45,7 @@ struct SendPiece {
   template <typename Group>
   SYNCD_ON_DEVICE void operator()(Group& group, std::size_t number) const {
     QueuePiece& piece = queue.piece(slot, number);
-    if (group.rank() == 0) {
-      const std::uint64_t now =
-          DeviceAtomic<std::uint64_t>(piece.begun).load(orders::memory_order_relaxed);
-      DeviceAtomic<std::uint64_t>(piece.begun).store(now + 1, orders::memory_order_relaxed);
-    }
-    group.sync();
-    device_fence();
+    begin_writing(group, piece.begun);
     if (group.rank() == 0) {
       DeviceAtomic<std::int64_t>(piece.iteration).store(iteration, orders::memory_order_relaxed);
     }
@@ -84,12 +54,7 @@ struct SendPiece {
     for (std::size_t i = queue.shape.first_of(number) + group.rank(); i < end; i += group.size()) {
       DeviceAtomic<float>(to[i]).store(values[i], orders::memory_order_relaxed);
     }
-    group.sync();
-    if (group.rank() == 0) {
-      const std::uint64_t now =
-          DeviceAtomic<std::uint64_t>(piece.begun).load(orders::memory_order_relaxed);
-      DeviceAtomic<std::uint64_t>(piece.done).store(now, orders::memory_order_release);
-    }
+    end_writing(group, piece.begun, piece.done);
   }
 };
 
@@ -155,7 +120,7 @@ struct ReceivePiece {
 
 // The weighted mean of what was received whole and the own parameters, in their place.
 struct ReducePiece {
-  DeviceQueueShape shape;
+  DeviceShape shape;
   const QueuedUpdate* updates = nullptr;
   std::size_t count = 0;
   const float* received = nullptr;  // [update][parameters]
@@ -186,7 +151,7 @@ struct ReducePiece {
 
 // Makes the worker's step, without applying it.
 struct KeepStep {
-  DeviceQueueShape shape;
+  DeviceShape shape;
   SgdRule rule;
   const float* gradient = nullptr;
   const float* replica = nullptr;
@@ -203,7 +168,7 @@ struct KeepStep {
 };
 
 struct ApplyStep {
-  DeviceQueueShape shape;
+  DeviceShape shape;
   const float* step = nullptr;
   float* replica = nullptr;
 

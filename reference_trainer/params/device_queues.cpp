@@ -1,11 +1,14 @@
 // The host's side of queues on devices: see device_queues.h. No thread of its own.
 #include "reference_trainer/params/device_queues.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <new>
+#include <stdexcept>
 
-#include "reference_trainer/params/peer_queues.h"
+#include "reference_trainer/params/weighted_mean.h"
 
 namespace syncd::trainer {
 namespace {
@@ -15,7 +18,7 @@ constexpr std::uint64_t kQueuesMagic = 0x7379'6e63'6465'7132ULL;
 // Followed by a handle per worker.
 struct Record {
   std::uint64_t magic;
-  DeviceQueueShape shape;
+  DeviceShape shape;
 };
 
 std::size_t record_bytes(int workers) {
@@ -24,17 +27,25 @@ std::size_t record_bytes(int workers) {
 
 }  // namespace
 
-DeviceQueueShape device_queue_shape(int workers, std::int64_t slots, std::size_t parameters) {
-  PeerQueues::bytes_needed(workers, slots, parameters);  // throws what is too much
+DeviceShape device_queue_shape(int workers, std::int64_t slots, std::size_t parameters) {
+  const double bytes = static_cast<double>(workers) * static_cast<double>(workers) *
+                       static_cast<double>(slots) * static_cast<double>(parameters) * sizeof(float);
+  if (bytes > static_cast<double>(kPeerBytesMax)) {
+    throw std::invalid_argument(fmt::format(
+        "{} workers that may each send {} parameters to each other, {} updates of which stay "
+        "readable, need {:.1f} GiB of shared memory; allowed: {} GiB (fewer workers, or a smaller "
+        "max_ig or staleness)",
+        workers, parameters, slots, bytes / (1U << 30), kPeerBytesMax >> 30));
+  }
   return {.parameters = parameters,
-          .piece_floats = device_store_shape({.parameters = parameters}, workers).shard_floats,
+          .piece_floats = device_store_shape({.parameters = parameters}, workers).piece_floats,
           .workers = workers,
           .slots = slots};
 }
 
 SharedDeviceQueues SharedDeviceQueues::create(StoreDevice& device, int workers, std::int64_t slots,
                                               std::span<const float> initial, bool shares) {
-  const DeviceQueueShape shape = device_queue_shape(workers, slots, initial.size());
+  const DeviceShape shape = device_queue_shape(workers, slots, initial.size());
   std::unique_ptr<DeviceQueues> queues = device.create_queues(shape, initial);
   SharedMemory memory = SharedMemory::create(record_bytes(workers), "the record of the queues");
   new (memory.bytes().data()) Record{kQueuesMagic, shape};
@@ -61,15 +72,19 @@ SharedDeviceQueues SharedDeviceQueues::attach(StoreDevice& device, int fd, int w
 
 bool average_published(DeviceQueues& queues, const std::vector<bool>& counts,
                        std::span<float> out) {
-  return average_read(counts, out, [&](int worker, std::span<float> one) {
-    return queues.read_published(worker, one);
-  });
+  std::vector<float> one(out.size());
+  WeightedMean mean(out.size());
+  for (std::size_t worker = 0; worker < counts.size(); ++worker) {
+    if (counts[worker] && queues.read_published(static_cast<int>(worker), one)) mean.add(one, 1);
+  }
+  return mean.write(out);
 }
 
 PushReport DevicePeerExchange::keep_update() {
-  port_->keep_step(stepper_.view().rule);
-  return {.loss = stepper_.loss(),
-          .samples = stepper_.samples(),
+  auto& stepper = static_cast<DeviceStepper&>(stepper_);
+  port_->keep_step(stepper.view().rule);
+  return {.loss = stepper.loss(),
+          .samples = stepper.samples(),
           .bytes = queues_.shape().parameters * sizeof(float)};
 }
 
@@ -77,6 +92,27 @@ bool DevicePeerExchange::send(int to, std::int64_t iteration) {
   if (to < 0 || to >= workers()) return false;
   port_->send(to, iteration);
   return true;
+}
+
+PushReport HostPeerExchange::keep_update() {
+  const Update& update = stepper_.finish();
+  std::fill(step_->begin(), step_->end(), 0.0F);
+  add_update(update, *step_);
+  port_->keep_step({.rate = -1});  // as it is
+  return {.loss = update.loss,
+          .samples = update.samples,
+          .bytes = queues_.shape().parameters * sizeof(float)};
+}
+
+void HostPeerExchange::apply() {
+  port_->apply_step();
+  stepper_.replica_changed();
+}
+
+PeerExchange::Reduced HostPeerExchange::reduce(std::span<const PeerUpdate> updates) {
+  const Reduced reduced = port_->reduce(updates);
+  stepper_.replica_changed();
+  return reduced;
 }
 
 }  // namespace syncd::trainer

@@ -1,6 +1,6 @@
-// Where the workers of a decentralized run exchange parameters, in the memory of their devices: as
-// PeerQueues in the host's (peer_queues.h), with queues as in device_queue_steps.h. Host code: the
-// seam to a device, the record by which processes find the queues, and a worker's exchange.
+// Where the workers of a decentralized run exchange parameters: queues as in device_queue_steps.h,
+// in the memory of their devices, or of the host, where the device is the CPU. Host code: the seam
+// to a device, the record by which processes find the queues, and a worker's exchange.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class DeviceQueuePort {
 class DeviceQueues {
  public:
   virtual ~DeviceQueues() = default;
-  virtual const DeviceQueueShape& shape() const = 0;
+  virtual const DeviceShape& shape() const = 0;
 
   // What another process opens each worker's queue with. Throws SharingRefused.
   virtual std::vector<DeviceHandle> handles() const = 0;
@@ -46,14 +46,17 @@ class DeviceQueues {
   virtual bool read_published(int worker, std::span<float> out) = 0;
 };
 
-// The shape for so many parameters.
-DeviceQueueShape device_queue_shape(int workers, std::int64_t slots, std::size_t parameters);
+// More than this is not allocated: workers * workers * slots * parameters grows quickly.
+inline constexpr std::size_t kPeerBytesMax = std::size_t{2} << 30;
+
+// The shape for so many parameters. Throws std::invalid_argument, with what needs so much and what
+// helps, if the queues would be larger than kPeerBytesMax.
+DeviceShape device_queue_shape(int workers, std::int64_t slots, std::size_t parameters);
 
 // Queues on devices together with their record in shared memory, where other processes find them.
 class SharedDeviceQueues {
  public:
-  // New queues; every worker has published `initial`. As SharedDeviceStore::create; also throws
-  // std::invalid_argument if they are larger than PeerQueues may be.
+  // New queues; every worker has published `initial`. As SharedDeviceStore::create.
   static SharedDeviceQueues create(StoreDevice& device, int workers, std::int64_t slots,
                                    std::span<const float> initial, bool shares);
   static SharedDeviceQueues attach(StoreDevice& device, int fd, int worker);
@@ -69,10 +72,12 @@ class SharedDeviceQueues {
   std::unique_ptr<DeviceQueues> queues_;
 };
 
-// As that of peer_queues.h.
+// The mean of the present parameters of the workers that `counts` names. False: none of them has
+// any. `out` is as long as a worker has parameters.
 bool average_published(DeviceQueues& queues, const std::vector<bool>& counts, std::span<float> out);
 
-// The exchange of a worker whose stepper is on a device.
+// The exchange of a worker: of its stepper on the device of the queues; or of any stepper through
+// host memory, where the queues are.
 class DevicePeerExchange : public PeerExchange {
  public:
   // Both must outlive the exchange.
@@ -88,10 +93,36 @@ class DevicePeerExchange : public PeerExchange {
   Reduced reduce(std::span<const PeerUpdate> updates) override { return port_->reduce(updates); }
   void publish() override { port_->publish(); }
 
- private:
+ protected:
+  DevicePeerExchange(int worker, DeviceQueues& queues, Stepper& stepper, const DeviceView& view)
+      : queues_(queues), stepper_(stepper), port_(queues.port(worker, view)) {}
+
   DeviceQueues& queues_;
-  DeviceStepper& stepper_;
+  Stepper& stepper_;
   std::unique_ptr<DeviceQueuePort> port_;
+};
+
+class HostPeerExchange : public DevicePeerExchange {
+ public:
+  // Likewise. What the stepper makes of a minibatch is the step.
+  HostPeerExchange(int worker, DeviceQueues& queues, Stepper& stepper)
+      : HostPeerExchange(worker, queues, stepper,
+                         std::make_unique<std::vector<float>>(queues.shape().parameters)) {}
+
+  PushReport keep_update() override;
+  void apply() override;
+  Reduced reduce(std::span<const PeerUpdate> updates) override;
+
+ private:
+  HostPeerExchange(int worker, DeviceQueues& queues, Stepper& stepper,
+                   std::unique_ptr<std::vector<float>> step)
+      : DevicePeerExchange(worker, queues, stepper,
+                           {.parameters = step->size(),
+                            .replica = stepper.replica().data(),
+                            .gradient = step->data()}),
+        step_(std::move(step)) {}
+
+  std::unique_ptr<std::vector<float>> step_;
 };
 
 }  // namespace syncd::trainer

@@ -127,7 +127,7 @@ class MachineQueuePort : public DeviceQueuePort {
   std::vector<DeviceQueuePlaces> queues_;
   int worker_;
   DeviceView view_;
-  DeviceQueueShape shape_;
+  DeviceShape shape_;
   MachineMemory<Machine, float> step_;
   std::size_t room_ = 0;  // of the two below, in updates
   std::unique_ptr<MachineMemory<Machine, QueuedUpdate>> updates_;
@@ -138,11 +138,11 @@ template <typename Machine>
 class MachineQueues : public DeviceQueues {
  public:
   // New ones, each in the memory of its worker's machine, in which `initial` is published.
-  MachineQueues(Machine machine, const DeviceQueueShape& shape, std::span<const float> initial)
+  MachineQueues(Machine machine, const DeviceShape& shape, std::span<const float> initial)
       : shape_(shape), is_ours_(true) {
     for (int worker = 0; worker < shape.workers; ++worker) {
       Machine there = machine.of_worker(worker);
-      add(there, there.take(bytes_of(shape)));
+      add(there, there.take_shared(bytes_of(shape)));
     }
     for (std::size_t worker = 0; worker < queues_.size(); ++worker) {
       Queue& queue = *queues_[worker];
@@ -162,8 +162,8 @@ class MachineQueues : public DeviceQueues {
   }
 
   // Those of another process, as `worker` reaches them.
-  MachineQueues(Machine machine, const DeviceQueueShape& shape,
-                const std::vector<DeviceHandle>& handles, int worker)
+  MachineQueues(Machine machine, const DeviceShape& shape, const std::vector<DeviceHandle>& handles,
+                int worker)
       : shape_(shape), is_ours_(false) {
     for (const DeviceHandle& handle : handles) {
       Machine here = machine.of_worker(worker);
@@ -171,7 +171,7 @@ class MachineQueues : public DeviceQueues {
     }
   }
 
-  const DeviceQueueShape& shape() const override { return shape_; }
+  const DeviceShape& shape() const override { return shape_; }
 
   std::vector<DeviceHandle> handles() const override {
     std::vector<DeviceHandle> handles;
@@ -234,11 +234,11 @@ class MachineQueues : public DeviceQueues {
     bool is_ours;
   };
 
-  static constexpr std::size_t pieces_at(const DeviceQueueShape& shape) {
+  static constexpr std::size_t pieces_at(const DeviceShape& shape) {
     const std::size_t bytes = shape.all_slots() * shape.parameters * sizeof(float);
     return (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
-  static constexpr std::size_t bytes_of(const DeviceQueueShape& shape) {
+  static constexpr std::size_t bytes_of(const DeviceShape& shape) {
     return pieces_at(shape) + shape.all_slots() * shape.pieces() * sizeof(QueuePiece);
   }
 
@@ -252,7 +252,7 @@ class MachineQueues : public DeviceQueues {
 
   Machine& machine_of(int worker) { return queues_[static_cast<std::size_t>(worker)]->machine; }
 
-  DeviceQueueShape shape_;
+  DeviceShape shape_;
   bool is_ours_;
   std::vector<std::unique_ptr<Queue>> queues_;  // by the worker that reads
   std::vector<DeviceQueuePlaces> places_;

@@ -1,19 +1,16 @@
 // The trial of sharing a device's memory: see device_sharing.h.
 #include "reference_trainer/params/device_sharing.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <vector>
 
+#include "proto/base/file.h"
 #include "reference_trainer/data/data_file.h"
 #include "reference_trainer/params/store_devices.h"
 
@@ -25,29 +22,6 @@ constexpr std::int64_t kTrialMs =
     60'000;  // starting CUDA takes seconds on a machine with many GPUs
 constexpr std::size_t kTrialParameters = 1'024;
 constexpr float kTrialValue = 42;
-
-// A file without a name that takes what the other side says.
-class Notes {
- public:
-  Notes() : fd_(::memfd_create("syncd-trial", MFD_CLOEXEC)) {
-    if (fd_ < 0) throw ProcessError(fmt::format("memfd_create: {}", std::strerror(errno)));
-  }
-  ~Notes() { ::close(fd_); }
-  Notes(const Notes&) = delete;
-  Notes& operator=(const Notes&) = delete;
-  int fd() const { return fd_; }
-
-  // The first line.
-  std::string text() const {
-    std::array<char, 512> bytes{};
-    const ssize_t count = ::pread(fd_, bytes.data(), bytes.size(), 0);
-    const std::string all(bytes.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
-    return all.substr(0, all.find('\n'));
-  }
-
- private:
-  int fd_;
-};
 
 }  // namespace
 
@@ -83,20 +57,24 @@ std::optional<std::string> sharing_problem(StoreDevice& device, Backend backend,
     const std::vector<float> values(kTrialParameters, kTrialValue);
     SharedDeviceStore store =
         SharedDeviceStore::create(device, {.parameters = kTrialParameters}, 1, values, true);
-    const Notes notes;
+    const TemporaryDirectory place;
+    const std::string notes = place.path() / "said";
+    const UniqueFd output(::open(notes.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
     SpawnOptions spawn;
     spawn.program = program;
     spawn.arguments = {kTrialFlag, std::to_string(store.fd()),
                        std::to_string(static_cast<int>(backend))};
     spawn.inherited_fds = {store.fd()};
-    spawn.output_fd = notes.fd();
+    spawn.output_fd = output.get();
     spawn.death_signal = SIGKILL;
     ChildProcess child = ChildProcess::start(spawn);
     const auto status = child.wait(kTrialMs);
     if (status && *status == 0) return std::nullopt;
     if (!status)
       return fmt::format("the process that tried it did not end in {} s", kTrialMs / 1'000);
-    const std::string said = notes.text();
+    std::string said;
+    read_file(notes, said);
+    said.erase(std::min(said.size(), said.find('\n')));  // the first line
     return said.empty() ? "the process that tried it ended with " + describe_exit(*status) : said;
   } catch (const SharingRefused& refused) {
     return refused.what();

@@ -7,26 +7,25 @@
 #include <bit>
 #include <new>
 
-#include "reference_trainer/params/parameter_store.h"
-
 namespace syncd::trainer {
 namespace {
 
 constexpr std::uint64_t kDeviceStoreMagic = 0x7379'6e63'6465'7631ULL;
 constexpr std::size_t kShardsWanted = 1'024;
-constexpr std::size_t kDeviceShardFloatsMax = 8'192;
+constexpr std::size_t kShardFloatsMin = 512;  // its counters are to be small beside it
+constexpr std::size_t kShardFloatsMax = 8'192;
 
 }  // namespace
 
 struct SharedDeviceStore::Record {
   std::uint64_t magic;
-  DeviceStoreShape shape;
+  DeviceShape shape;
   DeviceHandle handle;
   std::atomic<std::int64_t> updates;
   std::atomic<std::uint64_t> half_written;
 };
 
-DeviceStoreShape device_store_shape(const ParameterLayout& layout, int workers) {
+DeviceShape device_store_shape(const ParameterLayout& layout, int workers) {
   if (layout.parameters == 0 || layout.block == 0 || layout.parameters % layout.block != 0 ||
       workers < 1) {
     throw std::invalid_argument(fmt::format(
@@ -35,10 +34,10 @@ DeviceStoreShape device_store_shape(const ParameterLayout& layout, int workers) 
         layout.parameters, layout.block, workers));
   }
   const std::size_t floats = std::clamp(std::bit_ceil(layout.parameters / kShardsWanted),
-                                        kShardFloats, kDeviceShardFloatsMax);
+                                        kShardFloatsMin, kShardFloatsMax);
   const std::size_t blocks = std::max<std::size_t>(1, floats / layout.block);
   return {
-      .parameters = layout.parameters, .shard_floats = blocks * layout.block, .workers = workers};
+      .parameters = layout.parameters, .piece_floats = blocks * layout.block, .workers = workers};
 }
 
 SharedDeviceStore::SharedDeviceStore(SharedMemory memory, std::unique_ptr<DeviceStore> store)
@@ -49,7 +48,7 @@ SharedDeviceStore::SharedDeviceStore(SharedMemory memory, std::unique_ptr<Device
 SharedDeviceStore SharedDeviceStore::create(StoreDevice& device, const ParameterLayout& layout,
                                             int workers, std::span<const float> initial,
                                             bool shares) {
-  const DeviceStoreShape shape = device_store_shape(layout, workers);
+  const DeviceShape shape = device_store_shape(layout, workers);
   std::unique_ptr<DeviceStore> store = device.create(shape, initial);
   SharedMemory memory = SharedMemory::create(sizeof(Record), "the record of the parameters");
   auto* record = new (memory.bytes().data()) Record{};
@@ -87,27 +86,52 @@ std::uint64_t SharedDeviceStore::half_written() const {
   return record_->half_written.load(std::memory_order_relaxed);
 }
 
+bool DeviceParameterExchange::was_whole(int pulls_max) {
+  const auto shard = port_->wait();
+  failures_ = shard ? failures_ + 1 : 0;
+  if (failures_ < pulls_max) return !shard;
+  throw StoreError(
+      fmt::format("parameter shard {} could not be read whole in {} pulls: a worker that was "
+                  "stopped or killed while it wrote there may have it open",
+                  *shard, failures_));
+}
+
 std::optional<PushReport> DeviceParameterExchange::push() {
-  const DeviceView view = stepper_.view();  // the rule may differ from minibatch to minibatch
+  auto& stepper = static_cast<DeviceStepper&>(stepper_);
+  const DeviceView view = stepper.view();  // the rule may differ from minibatch to minibatch
   port_->push(view.rule);
-  const double loss = stepper_.loss();
-  if (const auto shard = port_->wait()) {
-    if (++failures_ < kDevicePullsMax) return std::nullopt;
-    throw StoreError(
-        fmt::format("parameter shard {} could not be read whole in {} pulls: a worker that was "
-                    "stopped or killed while it wrote there may have it open",
-                    *shard, failures_));
-  }
-  failures_ = 0;
+  const double loss = stepper.loss();
+  if (!was_whole(kDevicePullsMax)) return std::nullopt;
   store_.count_updates(1);
   return PushReport{.loss = loss,
-                    .samples = stepper_.samples(),
+                    .samples = stepper.samples(),
                     .bytes = store_.store().shape().parameters * sizeof(float)};
 }
 
 void DeviceParameterExchange::take_back() {
   port_->take_back();
   port_->wait();
+  store_.count_updates(-1);
+}
+
+void HostParameterExchange::pull() {
+  do {
+    port_->pull();
+  } while (!was_whole(kHostPullsMax));
+  stepper_.replica_changed();
+}
+
+std::optional<PushReport> HostParameterExchange::push() {
+  pushed_ = &stepper_.finish();
+  port_->add(*pushed_, 1);
+  add_update(*pushed_, stepper_.replica());
+  stepper_.replica_changed();
+  store_.count_updates(1);
+  return PushReport{.loss = pushed_->loss, .samples = pushed_->samples, .bytes = pushed_->bytes()};
+}
+
+void HostParameterExchange::take_back() {
+  port_->add(*pushed_, -1);
   store_.count_updates(-1);
 }
 

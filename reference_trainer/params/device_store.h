@@ -1,13 +1,13 @@
-// The parameters that all workers of a run share, in a device's memory (device_store_steps.h says
-// how they are kept whole there). Host code: the seams between the training and a device, the
-// record by which processes find the same store, and the exchange of a worker that uses it.
+// The parameters that all workers of a run share, in a device's memory or, where the device is the
+// CPU, the host's (device_store_steps.h says how they are kept whole there). Host code: the seams
+// between the training and a device, the record by which processes find the same store, and the
+// exchange of a worker that uses it.
 //
-// How it differs from ParameterStore, in host memory:
 //  - There are no locks: workers that write the same shard do so at the same time.
 //  - What a worker that dies in the middle of its update had added stays, even of a shard. The
 //    parent ends what it had begun (close_shards) and counts it; until then, others cannot read the
-//    shards that it had open and compute their minibatches again. There is no journal that could
-//    put the values back: others have added to them meanwhile.
+//    shards that it had open and compute their minibatches again. No journal could put the values
+//    back: others have added to them meanwhile.
 #pragma once
 
 #include <array>
@@ -35,6 +35,12 @@ class SharingRefused : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A store cannot be used: a shard of it stays open.
+class StoreError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 // One worker's way to a store, with memory of its own for what it pushed and has seen. All but
 // whole() are queued on the stepper's stream. Used by the worker's thread alone; whoever makes it
 // lets it go before the stepper. Functions throw std::runtime_error when the device fails.
@@ -46,6 +52,8 @@ class DeviceStorePort {
   // As SgdRule says, into the stepper's replica too; nothing if the last pull was not whole.
   virtual void push(const SgdRule& rule) = 0;
   virtual void take_back() = 0;  // of what was pushed last
+  // Adds an update times `scale`, but not to the replica. For the CPU's store alone.
+  virtual void add(const Update& update, float scale) = 0;
 
   // Waits until all of it is done. A shard that the last pull could not copy whole, if there is
   // one; the others are there.
@@ -57,7 +65,7 @@ class DeviceStore {
  public:
   virtual ~DeviceStore() = default;
 
-  virtual const DeviceStoreShape& shape() const = 0;
+  virtual const DeviceShape& shape() const = 0;
 
   // What another process opens it with. Throws SharingRefused.
   virtual DeviceHandle handle() const = 0;
@@ -73,8 +81,7 @@ class DeviceStore {
   virtual std::size_t close_shards(int worker) = 0;
 };
 
-class DeviceQueues;       // device_queues.h
-struct DeviceQueueShape;  // device_queue_steps.h
+class DeviceQueues;  // device_queues.h
 
 // What a stepper shows, without one: for tests and benchmarks. Used by one thread.
 class DeviceStandIn {
@@ -93,15 +100,15 @@ class StoreDevice {
   // Both throw std::runtime_error if the device cannot, open() SharingRefused where it is
   // the sharing that fails. `worker` is the one of this process; the store must be let go before
   // the process that made it does.
-  virtual std::unique_ptr<DeviceStore> create(const DeviceStoreShape& shape,
+  virtual std::unique_ptr<DeviceStore> create(const DeviceShape& shape,
                                               std::span<const float> initial) = 0;
-  virtual std::unique_ptr<DeviceStore> open(const DeviceStoreShape& shape,
-                                            const DeviceHandle& handle, int worker) = 0;
+  virtual std::unique_ptr<DeviceStore> open(const DeviceShape& shape, const DeviceHandle& handle,
+                                            int worker) = 0;
 
   // The same for update queues, in which `initial` is published. `handles` are the workers'.
-  virtual std::unique_ptr<DeviceQueues> create_queues(const DeviceQueueShape& shape,
+  virtual std::unique_ptr<DeviceQueues> create_queues(const DeviceShape& shape,
                                                       std::span<const float> initial) = 0;
-  virtual std::unique_ptr<DeviceQueues> open_queues(const DeviceQueueShape& shape,
+  virtual std::unique_ptr<DeviceQueues> open_queues(const DeviceShape& shape,
                                                     const std::vector<DeviceHandle>& handles,
                                                     int worker) = 0;
 
@@ -110,7 +117,7 @@ class StoreDevice {
 
 // The shape for so many parameters: about a thousand shards, so that a device has enough to do side
 // by side, but none so small that its counters cost much. Throws std::invalid_argument.
-DeviceStoreShape device_store_shape(const ParameterLayout& layout, int workers);
+DeviceShape device_store_shape(const ParameterLayout& layout, int workers);
 
 // A store on a device together with its record in shared memory, where other processes of the run
 // find it and the workers count.
@@ -127,7 +134,7 @@ class SharedDeviceStore {
   int fd() const { return record_memory_.fd(); }
   DeviceStore& store() { return *store_; }
 
-  // As those of ParameterStore.
+  // Updates in the parameters: those pushed less those taken back.
   std::int64_t updates() const;
   void count_updates(std::int64_t more);
 
@@ -146,25 +153,54 @@ class SharedDeviceStore {
   std::unique_ptr<DeviceStore> store_;
 };
 
-// A worker gives up when so many pulls in a row were not whole.
+// A worker gives up when so many pulls in a row were not whole; of the host's memory, after some 20
+// s.
 inline constexpr int kDevicePullsMax = 1'000;
+inline constexpr int kHostPullsMax = 200;
 
-// The exchange of a worker whose stepper is on the device.
+// The exchange of a worker: of its stepper on the device of the store; or of any stepper through
+// host memory, where the store is.
 class DeviceParameterExchange : public ParameterExchange {
  public:
   // All must outlive the exchange.
   DeviceParameterExchange(int worker, SharedDeviceStore& store, DeviceStepper& stepper)
-      : store_(store), stepper_(stepper), port_(store.store().port(worker, stepper.view())) {}
+      : DeviceParameterExchange(worker, store, stepper, stepper.view()) {}
 
   void pull() override { port_->pull(); }
   std::optional<PushReport> push() override;
   void take_back() override;
 
- private:
+ protected:
+  DeviceParameterExchange(int worker, SharedDeviceStore& store, Stepper& stepper,
+                          const DeviceView& view)
+      : store_(store), stepper_(stepper), port_(store.store().port(worker, view)) {}
+
+  // Whether the last pull was whole. Throws StoreError where so many in a row were not.
+  bool was_whole(int pulls_max);
+
   SharedDeviceStore& store_;
-  DeviceStepper& stepper_;
+  Stepper& stepper_;
   std::unique_ptr<DeviceStorePort> port_;
+
+ private:
   int failures_ = 0;  // in a row
+};
+
+class HostParameterExchange : public DeviceParameterExchange {
+ public:
+  // Likewise. A pull waits until it is whole.
+  HostParameterExchange(int worker, SharedDeviceStore& store, Stepper& stepper)
+      : DeviceParameterExchange(
+            worker, store, stepper,
+            {.parameters = store.store().shape().parameters, .replica = stepper.replica().data()}) {
+  }
+
+  void pull() override;
+  std::optional<PushReport> push() override;
+  void take_back() override;
+
+ private:
+  const Update* pushed_ = nullptr;  // the stepper's, until its next start
 };
 
 }  // namespace syncd::trainer

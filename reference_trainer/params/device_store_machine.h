@@ -2,7 +2,9 @@
 // (cuda/store.cu), and the CPU in the tests.
 //
 // A Machine is one device, as a value:
+//   bool kIsCpu                                      // its memory is the host's
 //   void* take(bytes);  void give(void*);            // its memory, filled with zeros
+//   void* take_shared(bytes);                        // likewise, of which share() knows
 //   DeviceHandle share(void*);                       // for other processes; throws SharingRefused
 //   void* open(handle);  void close(void*);          // memory of another process, likewise
 //   Stream new_stream();                             // an owner; .get() is what the rest takes
@@ -57,14 +59,14 @@ class StoreSight {
       : machine_(machine),
         stream_(stream),
         store_(store),
-        seen_(machine, store.shape.shards()),
+        seen_(machine, store.shape.pieces()),
         failed_(machine, 1) {
-    machine_.fill(stream_, seen_.data(), 0xff, store.shape.shards() * sizeof(std::uint64_t));
+    machine_.fill(stream_, seen_.data(), 0xff, store.shape.pieces() * sizeof(std::uint64_t));
   }
 
   void pull(float* out) {
     machine_.fill(stream_, failed_.data(), 0, sizeof(std::uint64_t));
-    machine_.run(stream_, store_.shape.shards(),
+    machine_.run(stream_, store_.shape.pieces(),
                  PullShard{.store = store_,
                            .out = out,
                            .seen = seen_.data(),
@@ -104,11 +106,31 @@ class MachinePort : public DeviceStorePort {
   void pull() override { sight_.pull(view_.replica); }
   void push(const SgdRule& rule) override { run(rule, false); }
   void take_back() override { run(view_.rule, true); }
+  void add(const Update& update, float scale) override {
+    if constexpr (Machine::kIsCpu) {
+      AddUpdate step{
+          .store = store_, .worker = worker_, .scale = scale, .deltas = update.deltas.data()};
+      if (update.dense()) return machine_.run(view_.stream, store_.shape.pieces(), step);
+      bounds_.clear();
+      std::size_t end = 0;  // of the shard
+      for (std::size_t i = 0; i < update.indices.size(); ++i) {
+        if (update.indices[i] < end) continue;
+        bounds_.push_back(i);
+        end = store_.shape.end_of(update.indices[i] / store_.shape.piece_floats);
+      }
+      bounds_.push_back(update.indices.size());
+      step.indices = update.indices.data();
+      step.bounds = bounds_.data();
+      machine_.run(view_.stream, bounds_.size() - 1, step);
+    } else {
+      throw std::logic_error("an update in host memory is for the CPU's store");
+    }
+  }
   std::optional<std::size_t> wait() override { return sight_.failed_shard(); }
 
  private:
   void run(const SgdRule& rule, bool taking_back) {
-    machine_.run(view_.stream, store_.shape.shards(),
+    machine_.run(view_.stream, store_.shape.pieces(),
                  PushShard{.store = store_,
                            .worker = worker_,
                            .taking_back = taking_back,
@@ -126,14 +148,15 @@ class MachinePort : public DeviceStorePort {
   DeviceView view_;
   StoreSight<Machine> sight_;
   MachineMemory<Machine, float> step_;
+  std::vector<std::size_t> bounds_;
 };
 
 template <typename Machine>
 class MachineStore : public DeviceStore {
  public:
   // A new one, with memory of its own.
-  MachineStore(Machine machine, const DeviceStoreShape& shape, std::span<const float> initial)
-      : MachineStore(machine, shape, machine.take(bytes_of(shape)), true) {
+  MachineStore(Machine machine, const DeviceShape& shape, std::span<const float> initial)
+      : MachineStore(machine, shape, machine.take_shared(bytes_of(shape)), true) {
     if (initial.size() != shape.parameters) {
       throw std::invalid_argument("a parameter store of " + std::to_string(shape.parameters) +
                                   " parameters does not take " + std::to_string(initial.size()) +
@@ -148,7 +171,7 @@ class MachineStore : public DeviceStore {
   }
 
   // One of another process.
-  MachineStore(Machine machine, const DeviceStoreShape& shape, const DeviceHandle& handle)
+  MachineStore(Machine machine, const DeviceShape& shape, const DeviceHandle& handle)
       : MachineStore(machine, shape, machine.open(handle), false) {}
 
   ~MachineStore() override {
@@ -160,7 +183,7 @@ class MachineStore : public DeviceStore {
     }
   }
 
-  const DeviceStoreShape& shape() const override { return places_.shape; }
+  const DeviceShape& shape() const override { return places_.shape; }
   DeviceHandle handle() const override { return machine_.share(memory_); }
 
   std::unique_ptr<DeviceStorePort> port(int worker, const DeviceView& view) override {
@@ -189,7 +212,7 @@ class MachineStore : public DeviceStore {
 
   std::size_t close_shards(int worker) override {
     const MachineMemory<Machine, std::uint64_t> closed(machine_, 1);
-    machine_.run(stream_.get(), places_.shape.shards(),
+    machine_.run(stream_.get(), places_.shape.pieces(),
                  CloseShard{.store = places_, .worker = worker, .closed = closed.data()});
     std::uint64_t count = 0;
     machine_.copy_out(stream_.get(), &count, closed.data(), sizeof(count));
@@ -207,14 +230,14 @@ class MachineStore : public DeviceStore {
     MachineMemory<Machine, float> copy;
   };
 
-  static constexpr std::size_t counters_at(const DeviceStoreShape& shape) {
+  static constexpr std::size_t counters_at(const DeviceShape& shape) {
     return (shape.parameters * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment;
   }
-  static constexpr std::size_t bytes_of(const DeviceStoreShape& shape) {
+  static constexpr std::size_t bytes_of(const DeviceShape& shape) {
     return counters_at(shape) + 2 * shape.counters() * sizeof(std::uint64_t);
   }
 
-  MachineStore(Machine machine, const DeviceStoreShape& shape, void* memory, bool is_ours)
+  MachineStore(Machine machine, const DeviceShape& shape, void* memory, bool is_ours)
       : machine_(machine), memory_(memory), is_ours_(is_ours), stream_(machine_.new_stream()) {
     auto* base = static_cast<std::byte*>(memory);
     places_ = {
@@ -222,6 +245,7 @@ class MachineStore : public DeviceStore {
         .values = reinterpret_cast<float*>(base),
         .begun = reinterpret_cast<std::uint64_t*>(base + counters_at(shape)),
         .done = reinterpret_cast<std::uint64_t*>(base + counters_at(shape)) + shape.counters()};
+    if constexpr (Machine::kIsCpu) places_.is_alone = machine_.is_alone();
   }
 
   Machine machine_;

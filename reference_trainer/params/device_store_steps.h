@@ -26,26 +26,58 @@
 
 namespace syncd::trainer {
 
-struct DeviceStoreShape {
+// How parameters are cut into pieces: the shards of a store, or the pieces of each slot of a queue
+// (device_queue_steps.h).
+struct DeviceShape {
   std::size_t parameters = 0;
-  std::size_t shard_floats = 1;  // all but the last shard have this many
+  std::size_t piece_floats = 1;  // all but the last piece have this many
   int workers = 1;
+  std::int64_t slots = 0;  // of an edge of a queue
 
-  constexpr std::size_t shards() const { return (parameters + shard_floats - 1) / shard_floats; }
-  constexpr std::size_t first_of(std::size_t shard) const { return shard * shard_floats; }
-  constexpr std::size_t end_of(std::size_t shard) const {
-    const std::size_t end = (shard + 1) * shard_floats;
+  constexpr std::size_t pieces() const { return (parameters + piece_floats - 1) / piece_floats; }
+  constexpr std::size_t first_of(std::size_t piece) const { return piece * piece_floats; }
+  constexpr std::size_t end_of(std::size_t piece) const {
+    const std::size_t end = (piece + 1) * piece_floats;
     return end < parameters ? end : parameters;
   }
-  constexpr std::size_t counters() const { return shards() * static_cast<std::size_t>(workers); }
+  // Of a store.
+  constexpr std::size_t counters() const { return pieces() * static_cast<std::size_t>(workers); }
+  // Slots of a queue, those of the edges and the published one behind them.
+  constexpr std::size_t slot_of(int from, std::int64_t iteration) const {
+    return static_cast<std::size_t>(from) * static_cast<std::size_t>(slots) +
+           static_cast<std::size_t>(iteration % slots);
+  }
+  constexpr std::size_t published() const {
+    return static_cast<std::size_t>(workers) * static_cast<std::size_t>(slots);
+  }
+  constexpr std::size_t all_slots() const { return published() + 1; }
 };
+
+// In front of a writer's first change of a piece, and behind its last.
+template <typename Group>
+SYNCD_ON_DEVICE void begin_writing(Group& group, std::uint64_t& begun) {
+  if (group.rank() == 0) {
+    const std::uint64_t now = DeviceAtomic<std::uint64_t>(begun).load(orders::memory_order_relaxed);
+    DeviceAtomic<std::uint64_t>(begun).store(now + 1, orders::memory_order_relaxed);
+  }
+  group.sync();
+  device_fence();
+}
+template <typename Group>
+SYNCD_ON_DEVICE void end_writing(Group& group, std::uint64_t& begun, std::uint64_t& done) {
+  group.sync();
+  if (group.rank() != 0) return;
+  const std::uint64_t now = DeviceAtomic<std::uint64_t>(begun).load(orders::memory_order_relaxed);
+  DeviceAtomic<std::uint64_t>(done).store(now, orders::memory_order_release);
+}
 
 // Where the parts of a store stand, in device memory.
 struct DeviceStorePlaces {
-  DeviceStoreShape shape;
+  DeviceShape shape;
   float* values = nullptr;         // [parameters]
   std::uint64_t* begun = nullptr;  // [shard][worker]
   std::uint64_t* done = nullptr;   // [shard][worker]
+  bool is_alone = false;           // one thread does everything: nothing need be atomic
 
   constexpr std::uint64_t* of(std::uint64_t* counters, std::size_t shard) const {
     return counters + shard * static_cast<std::size_t>(shape.workers);
@@ -60,11 +92,13 @@ struct SgdStep {
 SYNCD_ON_DEVICE inline SgdStep sgd_step(const SgdRule& rule, std::size_t i, float gradient,
                                         float velocity, float value) {
   float step = rule.momentum * velocity + rule.scale * gradient;
-  for (std::size_t r = 0; r < rule.decayed.size(); ++r) {
-    // Below the first one, the difference wraps around to something very large.
-    if (i - rule.decayed[r].first < rule.decayed[r].count) step += rule.weight_decay * value;
+  if (rule.weight_decay != 0) {
+    for (std::size_t r = 0; r < rule.decayed.size(); ++r) {
+      // Below the first one, the difference wraps around to something very large.
+      if (i - rule.decayed[r].first < rule.decayed[r].count) step += rule.weight_decay * value;
+    }
   }
-  return {step, -rule.rate * step};
+  return {step, static_cast<float>(-rule.rate * step)};
 }
 
 // The same for one that is in memory: changes the velocity, returns the delta.
@@ -97,14 +131,7 @@ struct PushShard {
   SYNCD_ON_DEVICE void operator()(Group& group, std::size_t shard) const {
     if (*failed != 0) return;
     std::uint64_t& begun = store.of(store.begun, shard)[worker];
-    std::uint64_t& done = store.of(store.done, shard)[worker];
-    if (group.rank() == 0) {
-      const std::uint64_t now =
-          DeviceAtomic<std::uint64_t>(begun).load(orders::memory_order_relaxed);
-      DeviceAtomic<std::uint64_t>(begun).store(now + 1, orders::memory_order_relaxed);
-    }
-    group.sync();
-    device_fence();
+    begin_writing(group, begun);
     const std::size_t end = store.shape.end_of(shard);
     const std::size_t stride = group.size();
     for (std::size_t i = store.shape.first_of(shard) + group.rank(); i < end;
@@ -115,12 +142,7 @@ struct PushShard {
         add_a_step(i, stride, end);
       }
     }
-    group.sync();
-    if (group.rank() == 0) {
-      const std::uint64_t now =
-          DeviceAtomic<std::uint64_t>(begun).load(orders::memory_order_relaxed);
-      DeviceAtomic<std::uint64_t>(done).store(now, orders::memory_order_release);
-    }
+    end_writing(group, begun, store.of(store.done, shard)[worker]);
   }
 
  private:
@@ -157,6 +179,36 @@ struct PushShard {
   }
 };
 
+// Adds an update that is in the CPU's memory to one of the shards that it is in; or takes it back.
+struct AddUpdate {
+  DeviceStorePlaces store;
+  int worker = 0;
+  float scale = 1;                         // -1: takes it back
+  const std::uint32_t* indices = nullptr;  // ascending; null: all parameters
+  const float* deltas = nullptr;
+  const std::size_t* bounds = nullptr;  // with indices: where each shard's begin among them
+
+  template <typename Group>
+  SYNCD_ON_DEVICE void operator()(Group& group, std::size_t place) const {
+    const bool all = indices == nullptr;
+    const std::size_t shard = all ? place : indices[bounds[place]] / store.shape.piece_floats;
+    const std::size_t end = all ? store.shape.end_of(shard) : bounds[place + 1];
+    std::uint64_t& begun = store.of(store.begun, shard)[worker];
+    begin_writing(group, begun);
+    for (std::size_t i = (all ? store.shape.first_of(shard) : bounds[place]) + group.rank();
+         i < end; i += group.size()) {
+      const DeviceAtomic<float> value(store.values[all ? i : indices[i]]);
+      if (store.is_alone) {
+        value.store(value.load(orders::memory_order_relaxed) + scale * deltas[i],
+                    orders::memory_order_relaxed);
+      } else {
+        value.fetch_add(scale * deltas[i], orders::memory_order_relaxed);
+      }
+    }
+    end_writing(group, begun, store.of(store.done, shard)[worker]);
+  }
+};
+
 // Copies a shard, unless it has not changed since the reader's last copy.
 struct PullShard {
   DeviceStorePlaces store;
@@ -172,9 +224,13 @@ struct PullShard {
       const std::uint64_t done =
           group.sum(sum_of_mine(group, store.done, shard, orders::memory_order_acquire));
       if (done == seen[shard]) return;
-      for (std::size_t i = store.shape.first_of(shard) + group.rank(); i < end;
-           i += kAtOnce * group.size()) {
-        copy(i, group.size(), end);
+      const std::size_t first = store.shape.first_of(shard);
+      if (store.is_alone) {
+        for (std::size_t i = first; i < end; ++i) out[i] = store.values[i];
+      } else {
+        for (std::size_t i = first + group.rank(); i < end; i += kAtOnce * group.size()) {
+          copy(i, group.size(), end);
+        }
       }
       device_fence();
       group.sync();
@@ -194,6 +250,12 @@ struct PullShard {
  private:
   // The values first, first + stride, ..., kAtOnce of them at most.
   SYNCD_ON_DEVICE void copy(std::size_t first, std::size_t stride, std::size_t end) const {
+    if (stride == 1) {
+      for (std::size_t i = first; i < end && i < first + kAtOnce; ++i) {
+        out[i] = DeviceAtomic<float>(store.values[i]).load(orders::memory_order_relaxed);
+      }
+      return;
+    }
     float values[kAtOnce];
     for (std::size_t k = 0; k < kAtOnce; ++k) {
       const std::size_t i = first + k * stride;

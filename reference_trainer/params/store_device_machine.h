@@ -15,19 +15,19 @@ class MachineDevice : public StoreDevice {
  public:
   explicit MachineDevice(Machine machine) : machine_(std::move(machine)) {}
 
-  std::unique_ptr<DeviceStore> create(const DeviceStoreShape& shape,
+  std::unique_ptr<DeviceStore> create(const DeviceShape& shape,
                                       std::span<const float> initial) override {
     return std::make_unique<MachineStore<Machine>>(machine_.of_worker(0), shape, initial);
   }
-  std::unique_ptr<DeviceStore> open(const DeviceStoreShape& shape, const DeviceHandle& handle,
+  std::unique_ptr<DeviceStore> open(const DeviceShape& shape, const DeviceHandle& handle,
                                     int worker) override {
     return std::make_unique<MachineStore<Machine>>(machine_.of_worker(worker), shape, handle);
   }
-  std::unique_ptr<DeviceQueues> create_queues(const DeviceQueueShape& shape,
+  std::unique_ptr<DeviceQueues> create_queues(const DeviceShape& shape,
                                               std::span<const float> initial) override {
     return std::make_unique<MachineQueues<Machine>>(machine_, shape, initial);
   }
-  std::unique_ptr<DeviceQueues> open_queues(const DeviceQueueShape& shape,
+  std::unique_ptr<DeviceQueues> open_queues(const DeviceShape& shape,
                                             const std::vector<DeviceHandle>& handles,
                                             int worker) override {
     return std::make_unique<MachineQueues<Machine>>(machine_, shape, handles, worker);

@@ -1,4 +1,5 @@
-// Which devices can keep the parameters. The one place that knows them all.
+// Which devices can keep the parameters: GPUs, and for update queues the CPU. The one place that
+// knows them all.
 #pragma once
 
 #include "reference_trainer/model/workload.h"

@@ -115,11 +115,6 @@ std::string problems_of(const RunResult& result) {
         result.policy, unread, unread + result.reduced(), result.missing_updates(),
         result.torn_updates());
   }
-  if (result.rolled_back > 0) {
-    text += fmt::format("{}: {} half-written update{} of lost workers {} taken back\n",
-                        result.policy, result.rolled_back, result.rolled_back == 1 ? "" : "s",
-                        result.rolled_back == 1 ? "was" : "were");
-  }
   if (result.half_written > 0) {
     text += fmt::format("{}: {} half-written update{} of lost workers stayed in the parameters\n",
                         result.policy, result.half_written, result.half_written == 1 ? "" : "s");
@@ -235,14 +230,17 @@ std::string workers_csv(const RunResult& result) {
       "torn_updates,rejoins,end\n";
   for (std::size_t i = 0; i < result.workers.size(); ++i) {
     const WorkerResult& w = result.workers[i];
-    const auto share = [&](double time_s) { return w.active_s > 0 ? time_s / w.active_s : 0; };
+    const auto share = [&](std::int64_t us) {
+      return w.active_us() > 0 ? in_seconds(us) / in_seconds(w.active_us()) : 0;
+    };
     const double mean =
         w.grants > 0 ? static_cast<double>(w.staleness_sum) / static_cast<double>(w.grants) : 0;
     std::string end = w.end;
     for (std::size_t at = 0; (at = end.find('"', at)) != end.npos; at += 2) end.insert(at, 1, '"');
-    text += fmt::format("{},{},{:.3f},{:.3f},{:.3f},{:.3f},{:.4f},{:.4f},{:.3f},", i, w.iterations,
-                        w.computing_s, w.waiting_s, w.pushing_s, w.wasted_s, share(w.waiting_s),
-                        share(w.wasted_s), mean);
+    text +=
+        fmt::format("{},{},{:.3f},{:.3f},{:.3f},{:.3f},{:.4f},{:.4f},{:.3f},", i, w.iterations,
+                    in_seconds(w.computing_us), in_seconds(w.waiting_us), in_seconds(w.pushing_us),
+                    in_seconds(w.wasted_us), share(w.waiting_us), share(w.wasted_us), mean);
     text += fmt::format("{},{},{},{},{},{},{},{},{},\"{}\"\n", w.staleness_max, w.pulls, w.restarts,
                         w.late, w.skipped, w.reduced, w.missing_updates, w.torn_updates, w.rejoins,
                         end);

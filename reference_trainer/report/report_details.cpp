@@ -9,10 +9,9 @@
 #include <sys/utsname.h>
 
 #include <chrono>
-#include <fstream>
-#include <sstream>
 #include <thread>
 
+#include "proto/base/file.h"
 #include "reference_trainer/data/data_file.h"
 
 #ifndef SYNCD_TRAINER_VERSION
@@ -23,10 +22,9 @@ namespace syncd::trainer {
 namespace {
 
 std::string contents(const char* file) {
-  std::ifstream in(file);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
+  std::string text;
+  read_file(file, text);
+  return text;
 }
 
 std::string_view trimmed(std::string_view text) {

@@ -1,7 +1,12 @@
-// The report as JSON: see report.h. No thread of its own.
-#include <nlohmann/json.hpp>
+// The report as JSON, for programs and for the page: see report.h and report_html.h. No thread of
+// its own.
+#include <fmt/format.h>
 
-#include "reference_trainer/report/report.h"
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "reference_trainer/report/report_html.h"
 
 namespace syncd::trainer {
 namespace {
@@ -15,10 +20,10 @@ Json optional_number(const std::optional<double>& value) {
 Json worker_json(const WorkerResult& worker) {
   return {{"end", worker.end},
           {"iterations", worker.iterations},
-          {"computing_s", worker.computing_s},
-          {"waiting_s", worker.waiting_s},
-          {"pushing_s", worker.pushing_s},
-          {"wasted_s", worker.wasted_s},
+          {"computing_s", in_seconds(worker.computing_us)},
+          {"waiting_s", in_seconds(worker.waiting_us)},
+          {"pushing_s", in_seconds(worker.pushing_us)},
+          {"wasted_s", in_seconds(worker.wasted_us)},
           {"staleness_max", worker.staleness_max},
           {"restarts", worker.restarts},
           {"late", worker.late},
@@ -61,7 +66,6 @@ Json result_json(const ReportContext& context, const RunResult& result) {
       {"torn_updates", result.torn_updates()},
       {"updates", result.updates},
       {"lost_workers", result.lost_workers()},
-      {"rolled_back_updates", result.rolled_back},
       {"half_written_updates", result.half_written}};
   json["workers"] = Json::array();
   for (const WorkerResult& worker : result.workers) json["workers"].push_back(worker_json(worker));
@@ -77,6 +81,86 @@ Json span_json(std::size_t worker, const Span& span) {
           {"barrier", (span.flags & kSpanBarrier) != 0},
           {"late", (span.flags & kSpanLate) != 0},
           {"skip", (span.flags & kSpanSkip) != 0}};
+}
+
+Json curve_json(const std::vector<CurvePoint>& curve) {
+  Json columns;
+  for (const char* name : {"time_s", "iterations", "loss", "accuracy", "loss_of_one"}) {
+    columns[name] = Json::array();
+  }
+  const std::size_t step = (curve.size() + kReportPointsMax - 1) / kReportPointsMax;
+  for (std::size_t i = 0; i < curve.size(); ++i) {
+    if (i % step != 0 && i + 1 < curve.size()) continue;
+    const CurvePoint& point = curve[i];
+    columns["time_s"].push_back(point.time_s);
+    columns["iterations"].push_back(point.iterations);
+    columns["loss"].push_back(point.loss);
+    columns["accuracy"].push_back(optional_number(point.accuracy));
+    columns["loss_of_one"].push_back(optional_number(point.loss_of_one));
+  }
+  return columns;
+}
+
+Json timeline_json(const Timeline& timeline) {
+  const auto seconds = [](std::int64_t us) { return static_cast<double>(us) / 1e6; };
+  const std::size_t supersteps =
+      timeline.barriers_us.size() > 1 ? timeline.barriers_us.size() - 1 : 1;
+  std::string what = fmt::format("about {} iterations", kTimelineIterations);
+  if (timeline.is_superstep) {
+    what = supersteps == 1 ? "one superstep" : fmt::format("{} supersteps", supersteps);
+  }
+  Json json{{"what", what},
+            {"start_s", seconds(timeline.start_us)},
+            {"end_s", seconds(timeline.end_us)},
+            {"of", timeline.workers.size()}};
+  json["barriers_s"] = json["ranks"] = json["workers"] = Json::array();
+  for (const std::int64_t barrier : timeline.barriers_us) {
+    json["barriers_s"].push_back(seconds(barrier));
+  }
+  const std::size_t rows = std::min(timeline.workers.size(), kReportRowsMax);
+  for (std::size_t row = 0; row < rows; ++row) {
+    const std::size_t worker = timeline.workers.size() * row / rows;
+    Json spans = Json::array();
+    for (const Span& span : timeline.workers[worker]) spans.push_back(span_json(worker, span));
+    json["ranks"].push_back(fmt::format("{}", worker));
+    json["workers"].push_back(std::move(spans));
+  }
+  return json;
+}
+
+// What the page shows of a run: the figures and all series.
+Json run_json(const ReportContext& context, const RunResult& result) {
+  Json json = result_json(context, result);
+  std::int64_t wasted_us = 0;
+  json["workers"] = json["staleness"] = Json::array();
+  for (const WorkerResult& worker : result.workers) {
+    wasted_us += worker.wasted_us;
+    json["workers"].push_back(
+        {in_seconds(std::max<std::int64_t>(0, worker.computing_us - worker.wasted_us)),
+         in_seconds(worker.pushing_us), in_seconds(worker.wasted_us), in_seconds(worker.waiting_us),
+         std::max(result.seconds, in_seconds(worker.active_us()))});
+  }
+  json["wasted_s"] = in_seconds(wasted_us);
+  json["missing"] = result.missing_updates() + result.torn_updates();
+  json["curve"] = curve_json(result.curve);
+  for (const StalenessBin& bin : result.staleness) {
+    json["staleness"].push_back({bin.low, bin.high, bin.grants});
+  }
+  json["timeline"] = timeline_json(result.timeline);
+  return json;
+}
+
+Json facts_json(const std::vector<Fact>& facts) {
+  Json json = Json::array();
+  for (const Fact& fact : facts) json.push_back({fact.name, fact.value});
+  return json;
+}
+
+std::string title_of(const ReportContext& context, const std::vector<RunResult>& results) {
+  if (results.size() == 1) {
+    return fmt::format("{} under {}", context.workload, results.front().policy);
+  }
+  return fmt::format("{} under {} policies", context.workload, results.size());
 }
 
 }  // namespace
@@ -137,6 +221,31 @@ std::string render_json(const ReportContext& context, const std::vector<RunResul
   for (const RunResult& result : results) json["policies"].push_back(result_json(context, result));
   // A path or a message may hold bytes that are no UTF-8; they are replaced rather than fatal.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string report_data(const ReportContext& context, const ReportDetails& details,
+                        const std::vector<RunResult>& results) {
+  const SummaryTable summary = summarize(context, results);
+  Json json{{"title", title_of(context, results)},
+            {"setting", describe_setting(context)},
+            {"data", context.data},
+            {"date", details.date},
+            {"command", details.command},
+            {"loss", context.loss_name},
+            {"target", optional_number(context.target_loss)},
+            {"target_source", context.target_source},
+            {"facts",
+             {{"Configuration", facts_json(details.configuration)},
+              {"Machine", facts_json(details.machine)},
+              {"Versions", facts_json(details.versions)}}},
+            {"summary", {{"header", summary.header}, {"rows", summary.rows}}}};
+  json["problems"] = json["runs"] = Json::array();
+  for (const RunResult& result : results) {
+    std::istringstream lines(problems_of(result));
+    for (std::string line; std::getline(lines, line);) json["problems"].push_back(line);
+    json["runs"].push_back(run_json(context, result));
+  }
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace syncd::trainer

@@ -1,7 +1,6 @@
-// What a worker's loop does with parameters, wherever they are: in host memory (host_exchange.h) or
-// in a device's (device_exchange.h). An exchange belongs to one worker, whose stepper it works on,
-// and is used by that worker's thread alone. Its functions throw StoreError or what the device
-// throws when they cannot be done.
+// What a worker's loop does with parameters, wherever they are. An exchange belongs to one worker,
+// whose stepper it works on, and is used by that worker's thread alone. Its functions throw
+// StoreError or what the device throws when they cannot be done.
 #pragma once
 
 #include <cstdint>

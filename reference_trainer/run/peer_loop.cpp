@@ -33,39 +33,27 @@ bool PeerLoop::refresh(const Step& step) {
 }
 
 bool PeerLoop::train(const Step& step) {
-  const bool done = policy_.compute_first ? compute_and_exchange(step) : exchange_and_compute(step);
-  if (!done) return false;
+  for (std::int64_t i = 0; policy_.compute_first && i < policy_.every; ++i) {
+    if (!compute_gradient(step, step.iteration * policy_.every + i)) return false;
+    exchange_.apply();
+  }
+  if (!send(step)) return false;
+  push(step, report_);  // in the parallel order with the loss of the iteration before
+  if (!policy_.compute_first && !compute_gradient(step, step.iteration)) return false;
+  if (!collect(step.iteration)) return false;
+  if (!policy_.compute_first) exchange_.apply();
+  if (policy_.acknowledges) {
+    // After the reduce has read everything: from here on the others may overwrite it.
+    persist(StopLevel::kAbandon, [&] { coordinator_.consumed(step.iteration); });
+  }
   exchange_.publish();
   slot_.last_loss.store(report_.loss, std::memory_order_relaxed);
   count(slot_.iterations, 1);
   return true;
 }
 
-bool PeerLoop::exchange_and_compute(const Step& step) {
-  if (!send(step)) return false;
-  push(step, report_);  // with the loss of the iteration before: this one's is not known yet
-  if (!compute_gradient(step, step.iteration)) return false;
-  if (!collect(step.iteration)) return false;
-  exchange_.apply();
-  return true;
-}
-
-bool PeerLoop::compute_and_exchange(const Step& step) {
-  for (std::int64_t i = 0; i < policy_.every; ++i) {
-    if (!compute_gradient(step, step.iteration * policy_.every + i)) return false;
-    exchange_.apply();
-  }
-  if (!send(step)) return false;
-  push(step, report_);
-  if (!collect(step.iteration)) return false;
-  if (!policy_.acknowledges) return true;
-  // After the reduce has read everything: from here on the others may overwrite it.
-  persist(StopLevel::kAbandon, [&] { coordinator_.consumed(step.iteration); });
-  return true;
-}
-
 bool PeerLoop::compute_gradient(const Step& step, std::int64_t batch) {
-  if (compute(step, batch) != Outcome::kDone) return false;
+  if (!compute(step, batch)) return false;
   report_ = exchange_.keep_update();
   return true;
 }
@@ -73,23 +61,22 @@ bool PeerLoop::compute_gradient(const Step& step, std::int64_t batch) {
 // Sends the parameters to whom the daemon says. False: the run is to be abandoned.
 bool PeerLoop::send(const Step& step) {
   std::optional<std::vector<int>> targets;
-  const bool answered = wait(StopLevel::kAbandon, [&] {
+  const auto ask = [&] {
     targets = coordinator_.targets(step.iteration, kWaitSliceMs);
     return targets.has_value();
+  };
+  if (!wait(StopLevel::kAbandon, ask)) return false;
+  timed(slot_.pushing_us, SpanKind::kExchanging, [&] {
+    for (const int target : *targets) {
+      if (exchange_.send(target, step.iteration)) continue;
+      throw SharedMemoryError(
+          fmt::format("worker {} is to send to rank {}, which is not of this run: its ranks are 0 "
+                      "to {}",
+                      worker_, target, exchange_.workers() - 1));
+    }
+    exchange_.finish_sending();
   });
-  if (!answered) return false;
-  const std::int64_t start_us = clock_.now_us();
-  for (const int target : *targets) {
-    if (exchange_.send(target, step.iteration)) continue;
-    throw SharedMemoryError(
-        fmt::format("worker {} is to send to rank {}, which is not of this run: its ranks are 0 to "
-                    "{}",
-                    worker_, target, exchange_.workers() - 1));
-  }
-  exchange_.finish_sending();
   last_sent_ = step.iteration;
-  count(slot_.pushing_us, clock_.now_us() - start_us);
-  note(SpanKind::kExchanging, start_us);
   return true;
 }
 
@@ -97,18 +84,17 @@ bool PeerLoop::send(const Step& step) {
 // abandoned.
 bool PeerLoop::collect(std::int64_t iteration) {
   std::optional<std::vector<PeerUpdate>> updates;
-  const bool answered = wait(StopLevel::kAbandon, [&] {
+  const auto ask = [&] {
     updates = coordinator_.collect(iteration, kWaitSliceMs);
     return updates.has_value();
+  };
+  if (!wait(StopLevel::kAbandon, ask)) return false;
+  timed(slot_.computing_us, SpanKind::kExchanging, [&] {
+    const PeerExchange::Reduced reduced = exchange_.reduce(*updates);
+    count(slot_.reduced, reduced.whole);
+    count(slot_.missing_updates, reduced.missing);
+    count(slot_.torn_updates, reduced.torn);
   });
-  if (!answered) return false;
-  const std::int64_t start_us = clock_.now_us();
-  const PeerExchange::Reduced reduced = exchange_.reduce(*updates);
-  count(slot_.reduced, reduced.whole);
-  count(slot_.missing_updates, reduced.missing);
-  count(slot_.torn_updates, reduced.torn);
-  count(slot_.computing_us, clock_.now_us() - start_us);
-  note(SpanKind::kExchanging, start_us);
   return true;
 }
 

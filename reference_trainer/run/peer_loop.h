@@ -27,8 +27,6 @@ class PeerLoop : public WorkerLoop {
   void start_over() override;
   void renew() override {}  // nothing fresher is to be had in the middle of an iteration
 
-  bool compute_and_exchange(const Step& step);
-  bool exchange_and_compute(const Step& step);  // Hop's parallel order
   bool compute_gradient(const Step& step, std::int64_t batch);
   bool send(const Step& step);
   bool collect(std::int64_t iteration);

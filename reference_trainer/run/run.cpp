@@ -10,8 +10,6 @@
 #include <stdexcept>
 
 #include "reference_trainer/params/device_store.h"
-#include "reference_trainer/params/parameter_store.h"
-#include "reference_trainer/params/peer_queues.h"
 #include "reference_trainer/params/store_devices.h"
 #include "reference_trainer/run/clock.h"
 #include "reference_trainer/run/interrupts.h"
@@ -41,45 +39,37 @@ class Parameters {
  public:
   Parameters(const RunSettings& settings, const Workload& workload)
       : initial_(workload.layout().parameters) {
-    if (settings.checkpoint != nullptr && settings.checkpoint->resume) {
-      initial_ = settings.checkpoint->resume->parameters;
+    if (settings.plan != nullptr && settings.plan->resume) {
+      initial_ = settings.plan->resume->parameters;
     } else {
       workload.initialize(initial_);
     }
     const int workers = settings.workload.workers;
     const auto peers = peer_policy(settings.policy);
-    if (settings.store_in == StoreIn::kDevice) {
-      StoreDevice& device =
-          settings.device != nullptr ? *settings.device : store_device(settings.workload.backend);
-      const bool shares = settings.workers_as == WorkersAs::kProcesses;
-      on_device_ = std::make_shared<DeviceShares>();
-      if (peers) {
-        on_device_->queues.emplace(
-            SharedDeviceQueues::create(device, workers, peers->slots, initial_, shares));
-      } else {
-        on_device_->store.emplace(
-            SharedDeviceStore::create(device, workload.layout(), workers, initial_, shares));
-      }
-    } else if (peers) {
-      queues_.emplace(PeerQueues::create(workers, peers->slots, initial_));
+    is_on_host_ = settings.store_in == StoreIn::kHost;
+    StoreDevice& device =
+        settings.device != nullptr
+            ? *settings.device
+            : store_device(is_on_host_ ? Backend::kCpu : settings.workload.backend);
+    const bool shares = settings.workers_as == WorkersAs::kProcesses;
+    shares_ = std::make_shared<DeviceShares>();
+    if (peers) {
+      shares_->queues.emplace(
+          SharedDeviceQueues::create(device, workers, peers->slots, initial_, shares));
     } else {
-      store_.emplace(ParameterStore::create(workload.layout(), initial_));
+      shares_->store.emplace(
+          SharedDeviceStore::create(device, workload.layout(), workers, initial_, shares));
     }
   }
 
-  int store_fd() const { return store_ ? store_->fd() : -1; }
-  int peers_fd() const { return queues_ ? queues_->fd() : -1; }
-  int device_fd() const { return on_device_ ? on_device_->fd() : -1; }
-  const std::shared_ptr<DeviceShares>& on_device() const { return on_device_; }
+  bool are_on_host() const { return is_on_host_; }
+  const std::shared_ptr<DeviceShares>& shares() const { return shares_; }
 
   // Fills `out`; `counts` says which workers' parameters count. False: not just now, because a
   // worker may have died in the middle of an update.
   bool read(const std::vector<bool>& counts, std::span<float> out) const {
-    if (on_device_ && on_device_->store) return on_device_->store->store().read_all(out);
-    if (store_) {
-      store_->read_all(out);
-    } else if (!(queues_ ? average_published(*queues_, counts, out)
-                         : average_published(on_device_->queues->queues(), counts, out))) {
+    if (shares_->store) return shares_->store->store().read_all(out);
+    if (!average_published(shares_->queues->queues(), counts, out)) {
       std::copy(initial_.begin(), initial_.end(), out.begin());
     }
     return true;
@@ -87,24 +77,18 @@ class Parameters {
 
   // What became of the updates; nothing in a decentralized run.
   void count(RunResult& result) const {
-    if (store_) {
-      result.updates = store_->updates() + result.earlier;
-      result.rolled_back = store_->rolled_back_updates();
-    } else if (!are_shared()) {
-      result.updates = result.iterations;
-    } else {
-      result.updates = on_device_->store->updates();
-      result.half_written = on_device_->store->half_written();
-    }
+    result.updates = result.iterations;
+    if (!shares_->store) return;
+    result.updates = shares_->store->updates() + result.earlier;
+    result.half_written = shares_->store->half_written();
   }
 
-  bool are_shared() const { return store_ || (on_device_ && on_device_->store); }
+  bool are_shared() const { return shares_->store.has_value(); }
 
  private:
   std::vector<float> initial_;
-  std::optional<ParameterStore> store_;
-  std::shared_ptr<DeviceShares> on_device_;
-  std::optional<PeerQueues> queues_;
+  bool is_on_host_ = true;
+  std::shared_ptr<DeviceShares> shares_;
 };
 
 BoardConfig board_config(const RunSettings& settings, const Parameters& parameters, int data_fd) {
@@ -114,16 +98,15 @@ BoardConfig board_config(const RunSettings& settings, const Parameters& paramete
   config.iterations = settings.iterations;
   config.iteration_us = settings.iteration_us;
   config.hop_order = static_cast<std::int32_t>(settings.hop_order);
-  config.store_fd = parameters.store_fd();
-  config.device_fd = parameters.device_fd();
-  config.peers_fd = parameters.peers_fd();
+  config.parameters_fd = parameters.shares()->fd();
+  config.are_on_host = parameters.are_on_host();
   config.data_fd = data_fd;
   set_field(config.slowdown, settings.slowdown, "slowdown");
   set_field(config.addresses, settings.addresses, "daemon's address");
   set_field(config.job, settings.job, "job's name");
   set_field(config.policy, settings.policy, "policy");
-  if (settings.checkpoint == nullptr) return config;
-  const CheckpointPlan& plan = *settings.checkpoint;
+  if (settings.plan == nullptr) return config;
+  const CheckpointPlan& plan = *settings.plan;
   set_field(config.checkpoints, plan.directory.native(), "directory of checkpoints");
   config.checkpoint_every = plan.every;
   config.start = plan.start;
@@ -152,8 +135,8 @@ class Run {
     result_.policy = settings.policy;
     result_.job = settings.job;
     result_.workers.resize(static_cast<std::size_t>(settings.workload.workers));
-    if (settings.checkpoint == nullptr || !settings.checkpoint->resume) return;
-    const Checkpoint& resume = *settings.checkpoint->resume;
+    if (settings.plan == nullptr || !settings.plan->resume) return;
+    const Checkpoint& resume = *settings.plan->resume;
     result_.earlier = resume.all_iterations();
     for (int worker = 0; worker < board_.workers(); ++worker) {
       board_.add_earlier(worker, resume.iterations[static_cast<std::size_t>(worker)]);
@@ -164,7 +147,7 @@ class Run {
     evaluate();  // the point at time 0
     for (int worker = 0; worker < board_.workers() && !device_failed_; ++worker) {
       workers_.push_back(settings_.workers_as == WorkersAs::kThreads
-                             ? start_worker_thread(worker, board_, parameters_.on_device())
+                             ? start_worker_thread(worker, board_, parameters_.shares())
                              : start_worker_process(worker, board_));
     }
     last_progress_us_ = clock_.now_us();
@@ -233,11 +216,11 @@ class Run {
     }
   }
 
-  // Others wait for what a worker that is gone was just writing on a device.
+  // Others wait for what a worker that is gone was just writing.
   void close_shards(int worker) {
-    if (!parameters_.on_device() || !parameters_.on_device()->store) return;
+    if (!parameters_.shares()->store) return;
     std::size_t shards = 0;
-    ask_device([&] { shards = parameters_.on_device()->store->close_shards(worker); });
+    ask_device([&] { shards = parameters_.shares()->store->close_shards(worker); });
     if (shards == 0) return;
     observer_.notify(
         fmt::format("worker {} ended in the middle of an update: what it had written in {} shards "
@@ -292,7 +275,7 @@ class Run {
   void watch_interrupts_and_limits() {
     if (interrupt_count() > 0 && !result_.interrupted) {
       result_.interrupted = true;
-      if (settings_.checkpoint != nullptr) {
+      if (settings_.plan != nullptr) {
         board_.request_preemption();
         ending_ = true;
         kill_deadline_us_ = clock_.now_us() + kPreemptionWaitUs + kGraceUs;
@@ -447,27 +430,6 @@ class Run {
     }
   }
 
-  static void collect(const WorkerSlot& slot, WorkerResult& worker) {
-    worker.iterations = load(slot.iterations);
-    worker.computing_s = static_cast<double>(load(slot.computing_us)) / 1e6;
-    worker.waiting_s = static_cast<double>(load(slot.waiting_us)) / 1e6;
-    worker.pushing_s = static_cast<double>(load(slot.pushing_us)) / 1e6;
-    worker.wasted_s = static_cast<double>(load(slot.wasted_us)) / 1e6;
-    worker.active_s = worker.computing_s + worker.waiting_s + worker.pushing_s;
-    worker.grants = load(slot.grants);
-    worker.staleness_sum = load(slot.staleness_sum);
-    worker.staleness_max = load(slot.staleness_max);
-    worker.pulls = load(slot.pulls);
-    worker.restarts = load(slot.restarts);
-    worker.late = load(slot.late);
-    worker.skipped = load(slot.skipped);
-    worker.reduced = load(slot.reduced);
-    worker.missing_updates = load(slot.missing_updates);
-    worker.torn_updates = load(slot.torn_updates);
-    worker.rejoins = load(slot.rejoins);
-    worker.retries = load(slot.retries);
-  }
-
   const RunSettings& settings_;
   const Workload& workload_;
   DaemonProcess* daemon_;
@@ -490,27 +452,27 @@ class Run {
   std::int64_t notices_ = 0;
 };
 
-std::int64_t sum_of(const std::vector<WorkerResult>& workers, std::int64_t WorkerResult::*count) {
-  std::int64_t sum = 0;
-  for (const WorkerResult& worker : workers) sum += worker.*count;
-  return sum;
-}
-
 double ratio(double part, double whole) {
   return whole > 0 ? part / whole : 0;
 }
 
-double share_of(const std::vector<WorkerResult>& workers, double WorkerResult::*time) {
-  double part = 0;
-  double active = 0;
+double share_of(const std::vector<WorkerResult>& workers, std::int64_t WorkerResult::*time_us) {
+  std::int64_t part = 0;
+  std::int64_t active = 0;
   for (const WorkerResult& worker : workers) {
-    part += worker.*time;
-    active += worker.active_s;
+    part += worker.*time_us;
+    active += worker.active_us();
   }
-  return ratio(part, active);
+  return ratio(static_cast<double>(part), static_cast<double>(active));
 }
 
 }  // namespace
+
+void collect(WorkerSlot& slot, WorkerResult& worker) {
+  const auto from = slot.all();
+  const auto to = worker.all();
+  for (std::size_t i = 0; i < from.size(); ++i) *to[i] = load(*from[i]);
+}
 
 double RunResult::final_loss() const {
   return curve.empty() ? 0 : curve.back().loss;
@@ -521,51 +483,28 @@ double RunResult::iterations_per_s() const {
 }
 
 double RunResult::waiting_share() const {
-  return share_of(workers, &WorkerResult::waiting_s);
+  return share_of(workers, &WorkerResult::waiting_us);
 }
 
 double RunResult::wasted_share() const {
-  return share_of(workers, &WorkerResult::wasted_s);
+  return share_of(workers, &WorkerResult::wasted_us);
 }
 
 double RunResult::staleness_mean() const {
+  return ratio(static_cast<double>(sum_of(&WorkerResult::staleness_sum)),
+               static_cast<double>(sum_of(&WorkerResult::grants)));
+}
+
+std::int64_t RunResult::sum_of(std::int64_t WorkerResult::*count) const {
   std::int64_t sum = 0;
-  std::int64_t grants = 0;
-  for (const WorkerResult& worker : workers) {
-    sum += worker.staleness_sum;
-    grants += worker.grants;
-  }
-  return ratio(static_cast<double>(sum), static_cast<double>(grants));
+  for (const WorkerResult& worker : workers) sum += worker.*count;
+  return sum;
 }
 
 std::int64_t RunResult::staleness_max() const {
   std::int64_t largest = 0;
   for (const WorkerResult& worker : workers) largest = std::max(largest, worker.staleness_max);
   return largest;
-}
-
-std::int64_t RunResult::restarts() const {
-  return sum_of(workers, &WorkerResult::restarts);
-}
-
-std::int64_t RunResult::late() const {
-  return sum_of(workers, &WorkerResult::late);
-}
-
-std::int64_t RunResult::skipped() const {
-  return sum_of(workers, &WorkerResult::skipped);
-}
-
-std::int64_t RunResult::reduced() const {
-  return sum_of(workers, &WorkerResult::reduced);
-}
-
-std::int64_t RunResult::missing_updates() const {
-  return sum_of(workers, &WorkerResult::missing_updates);
-}
-
-std::int64_t RunResult::torn_updates() const {
-  return sum_of(workers, &WorkerResult::torn_updates);
 }
 
 int RunResult::lost_workers() const {

@@ -36,8 +36,8 @@ struct RunSettings {
   std::optional<double> stop_at_loss;  // the run ends when the held-out loss is this low
   // How long no worker may finish an iteration before the run is given up. 0: never.
   double stall_seconds = 180;
-  bool verbose = false;                        // notify of the start too
-  const CheckpointPlan* checkpoint = nullptr;  // null: no checkpoints; only with kHost
+  bool verbose = false;                  // notify of the start too
+  const CheckpointPlan* plan = nullptr;  // null: no checkpoints; only with kHost
 };
 
 // The held-out loss at a moment. time_s counts from the first granted iteration of any worker.
@@ -61,28 +61,17 @@ struct RunProgress {
   double loss = 0;                  // as evaluated last
 };
 
-struct WorkerResult {
+struct WorkerResult : WorkerCounts<std::int64_t> {
   bool finished = false;  // left the job as it should
-  std::string end;        // "finished", "killed by SIGKILL", "exit status 3: begin: SYNCD_E_..."
-  std::int64_t iterations = 0;
-  double computing_s = 0;
-  double waiting_s = 0;
-  double pushing_s = 0;
-  double wasted_s = 0;
-  double active_s = 0;  // from its first grant to its last push or wait
-  std::int64_t grants = 0;
-  std::int64_t staleness_sum = 0;
-  std::int64_t staleness_max = 0;
-  std::int64_t pulls = 0;
-  std::int64_t restarts = 0;
-  std::int64_t late = 0;
-  std::int64_t skipped = 0;
-  std::int64_t reduced = 0;          // updates of others that were read
-  std::int64_t missing_updates = 0;  // and those that were named and not there
-  std::int64_t torn_updates = 0;     // or there in part
-  std::int64_t rejoins = 0;
-  std::int64_t retries = 0;
+  std::string end = {};   // "finished", "killed by SIGKILL", "exit status 3: begin: SYNCD_E_..."
+
+  // From its first grant to its last push or wait.
+  std::int64_t active_us() const { return computing_us + waiting_us + pushing_us; }
 };
+
+inline double in_seconds(std::int64_t us) {
+  return static_cast<double>(us) / 1e6;
+}
 
 struct RunResult {
   std::string policy;
@@ -104,8 +93,7 @@ struct RunResult {
   std::int64_t iterations = 0;          // of all workers together
   std::int64_t earlier = 0;             // of these, before the checkpoint that it went on from
   std::int64_t updates = 0;        // in the parameters; as many as iterations unless a worker died
-  std::uint64_t rolled_back = 0;   // half-written updates of dead workers that were taken back
-  std::uint64_t half_written = 0;  // likewise on a device, where what they had written stays
+  std::uint64_t half_written = 0;  // updates of dead workers, of which what they had written stays
 
   double final_loss() const;
   double iterations_per_s() const;
@@ -113,14 +101,20 @@ struct RunResult {
   double wasted_share() const;   // time of computing that was thrown away, likewise
   double staleness_mean() const;
   std::int64_t staleness_max() const;
-  std::int64_t restarts() const;
-  std::int64_t late() const;
-  std::int64_t skipped() const;
-  std::int64_t reduced() const;
-  std::int64_t missing_updates() const;
-  std::int64_t torn_updates() const;
+  std::int64_t restarts() const { return sum_of(&WorkerResult::restarts); }
+  std::int64_t late() const { return sum_of(&WorkerResult::late); }
+  std::int64_t skipped() const { return sum_of(&WorkerResult::skipped); }
+  std::int64_t reduced() const { return sum_of(&WorkerResult::reduced); }
+  std::int64_t missing_updates() const { return sum_of(&WorkerResult::missing_updates); }
+  std::int64_t torn_updates() const { return sum_of(&WorkerResult::torn_updates); }
   int lost_workers() const;
+
+ private:
+  std::int64_t sum_of(std::int64_t WorkerResult::*count) const;
 };
+
+// Fills in what the worker has counted.
+void collect(WorkerSlot& slot, WorkerResult& worker);
 
 // So many points of the curve in a row must be at or below a loss for it to be reached, as in
 // SpecSync VI-B: one alone may be luck.

@@ -62,30 +62,42 @@ class BoardText {
   std::array<std::atomic<char>, kBytesMax> bytes_;
 };
 
-// What one worker reports. Times in microseconds; moments on the machine's monotonic clock.
-struct alignas(64) WorkerSlot {
+// What a worker counts, with a clock and in virtual time. Times in microseconds.
+template <typename Number>
+struct WorkerCounts {
+  Number iterations{};    // pushed and counted
+  Number waiting_us{};    // in begin, targets and collect, without the wait for the job to start
+  Number computing_us{};  // pull, compute, padding, apply
+  Number pushing_us{};    // in push
+  Number wasted_us{};     // computing that was thrown away: restarts, late updates
+  Number staleness_sum{};
+  Number staleness_max{};
+  Number grants{};  // begins answered with an iteration
+  Number pulls{};
+  Number restarts{};         // iterations started over on the daemon's advice
+  Number late{};             // updates that came too late and were taken back
+  Number skipped{};          // iterations jumped over
+  Number reduced{};          // updates of others that were read for a reduce
+  Number missing_updates{};  // that were to be read and were not there
+  Number torn_updates{};     // that were there in part
+  Number rejoins{};
+  Number retries{};  // calls made again because their failure might pass
+
+  // All of them.
+  auto all() {
+    return std::array{
+        &iterations,    &waiting_us,      &computing_us, &pushing_us, &wasted_us, &staleness_sum,
+        &staleness_max, &grants,          &pulls,        &restarts,   &late,      &skipped,
+        &reduced,       &missing_updates, &torn_updates, &rejoins,    &retries};
+  }
+};
+
+// What one worker reports. Moments on the machine's monotonic clock.
+struct alignas(64) WorkerSlot : WorkerCounts<std::atomic<std::int64_t>> {
   std::atomic<std::int32_t> state;
-  std::atomic<std::int64_t> iterations;      // pushed and counted
   std::atomic<std::int64_t> first_grant_us;  // moment; 0: not granted yet
   std::atomic<std::int64_t> last_push_us;    // moment of the end of the latest push
-  // In begin, targets and collect, without the wait for the job to start.
-  std::atomic<std::int64_t> waiting_us;
-  std::atomic<std::int64_t> computing_us;  // pull, compute, padding, apply
-  std::atomic<std::int64_t> pushing_us;    // in push
-  std::atomic<std::int64_t> wasted_us;     // computing that was thrown away: restarts, late updates
-  std::atomic<std::int64_t> staleness_sum;
-  std::atomic<std::int64_t> staleness_max;
-  std::atomic<std::int64_t> grants;  // begins answered with an iteration
-  std::atomic<std::int64_t> pulls;
-  std::atomic<std::int64_t> restarts;         // iterations started over on the daemon's advice
-  std::atomic<std::int64_t> late;             // updates that came too late and were taken back
-  std::atomic<std::int64_t> skipped;          // iterations jumped over
-  std::atomic<std::int64_t> reduced;          // updates of others that were read for a reduce
-  std::atomic<std::int64_t> missing_updates;  // that were to be read and were not there
-  std::atomic<std::int64_t> torn_updates;     // that were there in part
-  std::atomic<std::int64_t> rejoins;
-  std::atomic<std::int64_t> retries;  // calls made again because their failure might pass
-  std::atomic<double> last_loss;      // training loss of the latest minibatch
+  std::atomic<double> last_loss;             // training loss of the latest minibatch
   // Where the order of updates is fixed: one more than the iteration that it pulled for last, and
   // than the one whose update it added last.
   std::atomic<std::int64_t> pulled;
@@ -96,22 +108,34 @@ struct alignas(64) WorkerSlot {
   StalenessHistogram staleness;  // at the grants
   SpanRing spans;                // since the first grant
 
+  void note_grant(std::int64_t of_staleness) {
+    grants.fetch_add(1, std::memory_order_relaxed);
+    staleness_sum.fetch_add(of_staleness, std::memory_order_relaxed);
+    staleness.add(of_staleness);
+    if (of_staleness > staleness_max.load(std::memory_order_relaxed)) {
+      staleness_max.store(of_staleness, std::memory_order_relaxed);
+    }
+  }
   bool has_ended() const {
     const auto now = static_cast<WorkerState>(state.load(std::memory_order_acquire));
     return now == WorkerState::kFinished || now == WorkerState::kFailed;
   }
 };
 
+// Adds to a counter that one worker alone writes.
+inline void count(std::atomic<std::int64_t>& counter, std::int64_t amount) {
+  counter.fetch_add(amount, std::memory_order_relaxed);
+}
+
 // Everything a worker process needs to know. Plain data of fixed size.
 struct BoardConfig {
   WorkloadConfig workload;
-  std::int32_t budget;        // a Budget
-  std::int64_t iterations;    // per worker; 0: no limit
-  std::int64_t iteration_us;  // the emulated base cost; 0: none
-  std::int32_t hop_order;     // a HopOrder
-  std::int32_t store_fd;      // what all share; -1 in a decentralized run and on a device
-  std::int32_t device_fd;     // the record of what is on devices instead; -1 otherwise
-  std::int32_t peers_fd;      // their update queues; -1 otherwise and on devices
+  std::int32_t budget;         // a Budget
+  std::int64_t iterations;     // per worker; 0: no limit
+  std::int64_t iteration_us;   // the emulated base cost; 0: none
+  std::int32_t hop_order;      // a HopOrder
+  std::int32_t parameters_fd;  // the record of the store, or of the update queues
+  bool are_on_host;            // they are in host memory, whatever computes
   std::int32_t data_fd;
   std::array<char, 256> slowdown;  // as in parse_slowdown()
   std::array<char, 1024> addresses;

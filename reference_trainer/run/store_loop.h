@@ -11,23 +11,22 @@ class StoreLoop : public WorkerLoop {
  public:
   // As WorkerLoop, over `exchange`, which works on `stepper` and must outlive the loop.
   StoreLoop(int worker, const RunBoard& board, ParameterExchange& exchange, Stepper& stepper,
-            Coordinator& coordinator, Clock& clock);
+            Coordinator& coordinator, Clock& clock)
+      : WorkerLoop(worker, board, stepper, coordinator, clock),
+        exchange_(exchange),
+        order_(worker, board, clock) {}
 
  private:
   bool refresh(const Step& step) override;
   bool train(const Step& step) override;
   void start_over() override { must_pull_ = true; }
   void renew() override;
-  void await_updates(std::int64_t iteration) override;
-  void await_turn(std::int64_t iteration);
-  void await_others(std::atomic<std::int64_t> WorkerSlot::*moment, int workers,
-                    std::int64_t iteration);
-  std::optional<PushReport> add_update();
+  void await_updates(std::int64_t iteration) override { order_.await_updates(iteration); }
   bool report(const Step& step, const PushReport& update);
   void take_back();
 
   ParameterExchange& exchange_;
-  bool has_fixed_order_;
+  UpdateOrder order_;
   bool must_pull_ = true;
 };
 

@@ -4,6 +4,8 @@
 #include <syncd/client.h>
 
 #include <algorithm>
+#include <initializer_list>
+#include <memory>
 #include <string_view>
 
 #include "reference_trainer/run/coordinator.h"
@@ -14,38 +16,14 @@ namespace {
 constexpr std::int64_t kSaveLeaseMs = 600'000;
 constexpr std::int64_t kAskTimeoutMs = 10'000;
 
-// An error object that frees itself, and its way into an exception.
-class ErrorHolder {
- public:
-  ErrorHolder() = default;
-  ~ErrorHolder() { syncd_error_free(error_); }
-  ErrorHolder(const ErrorHolder&) = delete;
-  ErrorHolder& operator=(const ErrorHolder&) = delete;
-
-  syncd_error** out() { return &error_; }
-  std::string_view message() const { return syncd_error_message(error_); }
-
-  [[noreturn]] void raise(std::string_view call, syncd_status status) const {
-    throw CoordinatorError(kind_of(status, error_),
-                           fmt::format("{}: {}: {}", call, syncd_strerror(status), message()));
+CoordinatorError::Kind kind_of(syncd_status status, const syncd_error* error) {
+  if (status == SYNCD_E_FENCED || status == SYNCD_E_WRONG_ITERATION) {
+    return CoordinatorError::Kind::kFenced;
   }
-
- private:
-  static CoordinatorError::Kind kind_of(syncd_status status, const syncd_error* error) {
-    switch (status) {
-      case SYNCD_E_FENCED:
-      case SYNCD_E_WRONG_ITERATION:
-        return CoordinatorError::Kind::kFenced;
-      case SYNCD_E_STOPPED:
-        return CoordinatorError::Kind::kStopped;
-      default:
-        return syncd_error_is_retriable(error) != 0 ? CoordinatorError::Kind::kRetry
-                                                    : CoordinatorError::Kind::kOther;
-    }
-  }
-
-  syncd_error* error_ = nullptr;
-};
+  if (status == SYNCD_E_STOPPED) return CoordinatorError::Kind::kStopped;
+  return syncd_error_is_retriable(error) != 0 ? CoordinatorError::Kind::kRetry
+                                              : CoordinatorError::Kind::kOther;
+}
 
 class SyncdCoordinator : public PeerCoordinator {
  public:
@@ -83,23 +61,14 @@ class SyncdCoordinator : public PeerCoordinator {
       options.resume = SYNCD_RESUME_CONTINUE;
       options.resume_at = request_.resume_at;
     }
-    ErrorHolder error;
-    const syncd_status status = syncd_join(client_, &options, &worker_, error.out());
-    if (status != SYNCD_OK) {
-      error.raise(fmt::format("joining job {} with policy {}", request_.job, request_.policy),
-                  status);
-    }
+    make(fmt::format("joining job {} with policy {}", request_.job, request_.policy),
+         [&](auto error) { return syncd_join(client_, &options, &worker_, error); });
   }
 
   std::optional<Step> begin(std::int64_t timeout_ms) override {
     syncd_step step = SYNCD_STEP_INIT;
-    ErrorHolder error;
-    const syncd_status status = syncd_begin(worker_, timeout_ms, &step, error.out());
-    if (status == SYNCD_E_TIMEOUT) {
-      waiting_for_ = error.message();
-      return std::nullopt;
-    }
-    if (status != SYNCD_OK) error.raise("begin", status);
+    const auto ask = [&](auto error) { return syncd_begin(worker_, timeout_ms, &step, error); };
+    if (make("begin", ask, {SYNCD_E_TIMEOUT}) == SYNCD_E_TIMEOUT) return std::nullopt;
     return Step{.iteration = step.iteration,
                 .staleness = step.staleness,
                 .pull = (step.flags & SYNCD_STEP_PULL) != 0,
@@ -114,9 +83,8 @@ class SyncdCoordinator : public PeerCoordinator {
   bool should_resync() const override { return syncd_should_resync(worker_) != 0; }
 
   void restarted(std::int64_t iteration) override {
-    ErrorHolder error;
-    const syncd_status status = syncd_worker_restarted(worker_, iteration, 0, error.out());
-    if (status != SYNCD_OK) error.raise("restarted", status);
+    make("restarted",
+         [&](auto error) { return syncd_worker_restarted(worker_, iteration, 0, error); });
   }
 
   bool push(std::int64_t iteration, const PushReport& report) override {
@@ -125,17 +93,15 @@ class SyncdCoordinator : public PeerCoordinator {
     info.samples = report.samples;
     info.bytes = report.bytes;
     std::uint32_t flags = 0;
-    ErrorHolder error;
-    const syncd_status status =
-        syncd_push(worker_, iteration, &info, SYNCD_TIMEOUT_DEFAULT, &flags, error.out());
-    if (status != SYNCD_OK) error.raise("push", status);
+    make("push", [&](auto error) {
+      return syncd_push(worker_, iteration, &info, SYNCD_TIMEOUT_DEFAULT, &flags, error);
+    });
     return (flags & SYNCD_PUSH_LATE) != 0;
   }
 
   std::optional<std::vector<int>> targets(std::int64_t iteration,
                                           std::int64_t timeout_ms) override {
-    const auto ask = [&](std::vector<std::int32_t>& ranks, std::size_t& count,
-                         syncd_error** error) {
+    const auto ask = [&](auto& ranks, std::size_t& count, auto error) {
       return syncd_worker_targets(worker_, iteration, timeout_ms, ranks.data(), ranks.size(),
                                   &count, error);
     };
@@ -145,8 +111,7 @@ class SyncdCoordinator : public PeerCoordinator {
 
   std::optional<std::vector<PeerUpdate>> collect(std::int64_t iteration,
                                                  std::int64_t timeout_ms) override {
-    const auto ask = [&](std::vector<syncd_update>& updates, std::size_t& count,
-                         syncd_error** error) {
+    const auto ask = [&](auto& updates, std::size_t& count, auto error) {
       return syncd_worker_collect(worker_, iteration, timeout_ms, updates.data(), updates.size(),
                                   &count, error);
     };
@@ -161,56 +126,50 @@ class SyncdCoordinator : public PeerCoordinator {
   }
 
   void consumed(std::int64_t iteration) override {
-    ErrorHolder error;
-    const syncd_status status = syncd_worker_consumed(worker_, iteration, 0, error.out());
-    if (status != SYNCD_OK) error.raise("consumed", status);
+    make("consumed",
+         [&](auto error) { return syncd_worker_consumed(worker_, iteration, 0, error); });
   }
 
   void leave() override {
-    ErrorHolder error;
-    const syncd_status status = syncd_leave(worker_, SYNCD_TIMEOUT_DEFAULT, error.out());
-    if (status != SYNCD_OK) error.raise("leave", status);
+    make("leave", [&](auto error) { return syncd_leave(worker_, SYNCD_TIMEOUT_DEFAULT, error); });
   }
 
   bool leave_as(LeaveKind kind, const std::string& reason) override {
     const std::int32_t how = kind == LeaveKind::kFailed      ? SYNCD_LEAVE_FAILED
                              : kind == LeaveKind::kPreempted ? SYNCD_LEAVE_PREEMPTED
                                                              : SYNCD_LEAVE_LEFT;
-    ErrorHolder error;
-    const syncd_status status =
-        syncd_leave_as(worker_, how, reason.empty() ? nullptr : reason.c_str(),
-                       SYNCD_TIMEOUT_DEFAULT, error.out());
-    if (status == SYNCD_E_CHECKPOINT) return false;
-    if (status != SYNCD_OK) error.raise("leave", status);
-    return true;
+    const auto ask = [&](auto error) {
+      return syncd_leave_as(worker_, how, reason.empty() ? nullptr : reason.c_str(),
+                            SYNCD_TIMEOUT_DEFAULT, error);
+    };
+    return make("leave", ask, {SYNCD_E_CHECKPOINT}) == SYNCD_OK;
   }
 
   std::uint64_t request_checkpoint(const std::string& reason, bool leaving) override {
     std::uint64_t number = 0;
-    ErrorHolder error;
-    const syncd_status status = syncd_worker_request_checkpoint(
-        worker_, reason.c_str(), leaving ? SYNCD_CHECKPOINT_LEAVING : 0, kAskTimeoutMs, &number,
-        error.out());
-    if (status != SYNCD_OK) error.raise("asking for a checkpoint", status);
+    make("asking for a checkpoint", [&](auto error) {
+      return syncd_worker_request_checkpoint(worker_, reason.c_str(),
+                                             leaving ? SYNCD_CHECKPOINT_LEAVING : 0, kAskTimeoutMs,
+                                             &number, error);
+    });
     return number;
   }
 
   std::uint64_t wanted_checkpoint() const override { return syncd_worker_checkpoint(worker_); }
 
   void saving() override {
-    ErrorHolder error;
-    const syncd_status status =
-        syncd_worker_phase(worker_, "checkpoint", kSaveLeaseMs, 0, error.out());
-    if (status != SYNCD_OK) error.raise("phase", status);
+    make("phase", [&](auto error) {
+      return syncd_worker_phase(worker_, "checkpoint", kSaveLeaseMs, 0, error);
+    });
   }
 
   void checkpointed(std::uint64_t number, const std::string& location) override {
-    ErrorHolder error;
-    const syncd_status status =
-        syncd_worker_checkpointed(worker_, number, static_cast<std::uint32_t>(request_.worker),
-                                  static_cast<std::uint32_t>(request_.workers), location.c_str(),
-                                  SYNCD_TIMEOUT_DEFAULT, error.out());
-    if (status != SYNCD_OK && status != SYNCD_E_STATE) error.raise("checkpointed", status);
+    const auto ask = [&](auto error) {
+      return syncd_worker_checkpointed(worker_, number, static_cast<std::uint32_t>(request_.worker),
+                                       static_cast<std::uint32_t>(request_.workers),
+                                       location.c_str(), SYNCD_TIMEOUT_DEFAULT, error);
+    };
+    make("checkpointed", ask, {SYNCD_E_STATE});
     syncd_worker_phase(worker_, nullptr, 0, 0, nullptr);
   }
 
@@ -220,9 +179,26 @@ class SyncdCoordinator : public PeerCoordinator {
     syncd_client_options options = SYNCD_CLIENT_OPTIONS_INIT;
     options.addresses = request_.addresses.c_str();
     options.client_name = name.c_str();
-    ErrorHolder error;
-    const syncd_status status = syncd_client_open(&options, &client_, error.out());
-    if (status != SYNCD_OK) error.raise("connecting to syncd", status);
+    make("connecting to syncd",
+         [&](auto error) { return syncd_client_open(&options, &client_, error); });
+  }
+
+  // Makes a call, which takes where its error goes. Throws what is neither SYNCD_OK nor one of
+  // `also`; a wait that has timed out leaves behind who is waited for.
+  template <typename Call>
+  syncd_status make(std::string_view call, const Call& ask,
+                    std::initializer_list<syncd_status> also = {}) {
+    syncd_error* made = nullptr;
+    const syncd_status status = ask(&made);
+    const std::unique_ptr<syncd_error, decltype(&syncd_error_free)> error(made, syncd_error_free);
+    if (status == SYNCD_OK) return status;
+    if (std::find(also.begin(), also.end(), status) == also.end()) {
+      throw CoordinatorError(
+          kind_of(status, made),
+          fmt::format("{}: {}: {}", call, syncd_strerror(status), syncd_error_message(made)));
+    }
+    if (status == SYNCD_E_TIMEOUT) waiting_for_ = syncd_error_message(made);
+    return status;
   }
 
   // Makes a call that fills a buffer, again with more room where that is too small; `buffer` then
@@ -232,13 +208,9 @@ class SyncdCoordinator : public PeerCoordinator {
     buffer.resize(std::max(buffer.capacity(), static_cast<std::size_t>(request_.workers)));
     for (;;) {
       std::size_t count = 0;
-      ErrorHolder error;
-      const syncd_status status = ask(buffer, count, error.out());
-      if (status == SYNCD_E_TIMEOUT) {
-        waiting_for_ = error.message();
-        return false;
-      }
-      if (status != SYNCD_OK && status != SYNCD_E_BUFFER) error.raise(call, status);
+      const auto once = [&](auto error) { return ask(buffer, count, error); };
+      const syncd_status status = make(call, once, {SYNCD_E_TIMEOUT, SYNCD_E_BUFFER});
+      if (status == SYNCD_E_TIMEOUT) return false;
       buffer.resize(count);
       if (status == SYNCD_OK) return true;
     }

@@ -16,6 +16,8 @@
 #include "daemon/core/policies/graph_file.h"
 #include "daemon/tools/sim/model.h"
 #include "daemon/tools/sim/simulation.h"
+#include "reference_trainer/params/cpu_machine.h"
+#include "reference_trainer/params/weighted_mean.h"
 #include "reference_trainer/run/clock.h"
 #include "reference_trainer/run/interrupts.h"
 #include "reference_trainer/run/peer_policy.h"
@@ -58,12 +60,21 @@ sim::Options simulation_options(const RunSettings& settings, const VirtualSettin
   return options;
 }
 
+RunBoard board_of(const RunSettings& settings) {
+  BoardConfig config{};
+  config.workload = settings.workload;
+  config.budget = static_cast<std::int32_t>(settings.budget);
+  config.iterations = settings.iterations;
+  return RunBoard::create(config);
+}
+
 // What all kinds of runs have in common: budget, clock, counters, the loss curve.
 class VirtualRun : public sim::Model {
  public:
   VirtualRun(const RunSettings& settings, const Workload& workload)
       : settings_(settings),
         workload_(workload),
+        board_(board_of(settings)),
         snapshot_(workload.layout().parameters),
         workers_(static_cast<std::size_t>(settings.workload.workers)) {
     const double every =
@@ -78,6 +89,7 @@ class VirtualRun : public sim::Model {
     }
     result_.policy = settings.policy;
     result_.workers.resize(workers_.size());
+    workload.initialize(snapshot_);
     for (Worker& worker : workers_) {
       const auto rank = static_cast<std::int32_t>(&worker - workers_.data());
       worker.stepper = workload.make_stepper(rank);
@@ -120,17 +132,9 @@ class VirtualRun : public sim::Model {
   }
 
   bool goes_on(Rank rank) override {
-    std::int64_t& claimed = settings_.budget == Budget::kShared ? claimed_ : workers_[rank].claimed;
-    const std::int64_t allowed =
-        settings_.budget == Budget::kShared
-            ? settings_.iterations * static_cast<std::int64_t>(workers_.size())
-            : settings_.iterations;
-    if (settings_.iterations > 0 && claimed >= allowed) {
-      ++left_;
-      return false;
-    }
-    ++claimed;
-    return true;
+    if (board_.claim_iteration(static_cast<int>(rank))) return true;
+    ++left_;
+    return false;
   }
 
   void start(Rank rank) override {
@@ -141,11 +145,7 @@ class VirtualRun : public sim::Model {
 
   void granted(Rank rank, const wire::Granted& granted) override {
     if ((granted.flags & wire::kStepStop) != 0) return;
-    WorkerResult& result = result_.workers[rank];
-    ++result.grants;
-    result.staleness_sum += granted.staleness;
-    result.staleness_max = std::max(result.staleness_max, granted.staleness);
-    staleness_->add(granted.staleness);
+    slot(rank).note_grant(granted.staleness);
     if (start_ < 0) start_ = now_;
     Worker& worker = workers_[rank];
     worker.iteration = granted.iteration;
@@ -158,7 +158,7 @@ class VirtualRun : public sim::Model {
   void waited(Rank rank, Micros since, Micros until) override {
     Worker& worker = workers_[rank];
     const bool started = std::exchange(worker.has_begun, true);
-    if (started) result_.workers[rank].waiting_s += seconds(until - since);
+    if (started) count(slot(rank).waiting_us, until - since);
     note(worker, {.start_us = started ? since : until,
                   .end_us = until,
                   .kind = SpanKind::kWaiting,
@@ -166,64 +166,53 @@ class VirtualRun : public sim::Model {
   }
 
   void computed(Rank rank, Micros since, Micros until, bool dropped) override {
-    WorkerResult& result = result_.workers[rank];
-    const double spent_s = seconds(until - since);
-    result.computing_s += spent_s;
-    workers_[rank].spent_s = spent_s;
+    count(slot(rank).computing_us, until - since);
+    workers_[rank].spent_us = until - since;
     note(workers_[rank], {.start_us = since,
                           .end_us = until,
                           .kind = dropped ? SpanKind::kWasted : SpanKind::kComputing});
     if (!dropped) return;
-    result.wasted_s += spent_s;
-    ++result.restarts;
+    count(slot(rank).wasted_us, until - since);
+    count(slot(rank).restarts, 1);
   }
 
   void transferred(Rank rank, Micros since, Micros until) override {
-    result_.workers[rank].pushing_s += seconds(until - since);
+    count(slot(rank).pushing_us, until - since);
     note(workers_[rank], {.start_us = since, .end_us = until, .kind = SpanKind::kPushing});
   }
 
   void jumped(Rank rank, std::int64_t iterations) override {
-    result_.workers[rank].skipped += iterations;
+    count(slot(rank).skipped, iterations);
   }
 
   // The gradient of one minibatch on the worker's own parameters.
   void compute(Rank rank, Iteration batch) override {
-    Worker& worker = workers_[rank];
-    const BatchKey key{.worker = static_cast<std::int32_t>(rank), .iteration = batch};
-    worker.update = &compute_minibatch(*worker.stepper, key);
+    compute_parts(*workers_[rank].stepper,
+                  {.worker = static_cast<std::int32_t>(rank), .iteration = batch});
   }
 
  protected:
   struct Worker {
     std::unique_ptr<Stepper> stepper;
-    const Update* update = nullptr;  // of the latest minibatch
-    std::int64_t claimed = 0;
     bool has_begun = false;
-    double spent_s = 0;  // on the latest minibatch
+    Micros spent_us = 0;  // on the latest minibatch
     Iteration iteration = 0;
     std::uint8_t grant_flags = 0;  // of the grant that ends the present wait
     std::vector<Span> spans;
   };
 
   // The parameters whose loss counts.
-  virtual void read_parameters(std::span<float> out) const = 0;
+  virtual void read_parameters(std::span<float> out) = 0;
   // Where each worker has its own: of worker 0's.
   virtual std::optional<double> loss_of_one() const { return std::nullopt; }
 
-  void add_to_replica(Worker& worker) {
-    add_update(*worker.update, worker.stepper->replica());
-    worker.stepper->replica_changed();
-  }
-
-  std::optional<double> loss_of(const Worker& worker) const {
-    // One that has overflowed is not known, as in the C interface.
-    if (worker.update == nullptr || !std::isfinite(worker.update->loss)) return std::nullopt;
-    return worker.update->loss;
+  // One that has overflowed is not known, as in the C interface.
+  static std::optional<double> known(double loss) {
+    return std::isfinite(loss) ? std::optional(loss) : std::nullopt;
   }
 
   void count_iteration(Rank rank) {
-    ++result_.workers[rank].iterations;
+    count(slot(rank).iterations, 1);
     ++result_.iterations;
     last_ = now_;
   }
@@ -239,12 +228,11 @@ class VirtualRun : public sim::Model {
          {.start_us = now_, .end_us = now_, .kind = SpanKind::kPushing, .flags = kSpanLate});
   }
 
-  void give_back(Rank rank) {
-    --(settings_.budget == Budget::kShared ? claimed_ : workers_[rank].claimed);
-  }
+  WorkerSlot& slot(Rank rank) const { return board_.slot(static_cast<int>(rank)); }
 
   const RunSettings& settings_;
   const Workload& workload_;
+  RunBoard board_;  // for its budget and its counters
   RunResult result_;
   std::vector<float> snapshot_;
   std::vector<Worker> workers_;
@@ -285,28 +273,29 @@ class VirtualRun : public sim::Model {
     result_.seconds = seconds(std::max<Micros>(last_ - start, 0));
     evaluate(std::max(last_, start));
     result_.accuracy = workload_.accuracy(snapshot_);
-    result_.staleness = sum_of({staleness_.get()});
     SpanRecord record{.start_us = start, .end_us = last_, .workers = {}};
     for (Worker& worker : workers_) record.workers.push_back(std::move(worker.spans));
     mark_supersteps(record, superstep_of(settings_.policy));
     result_.timeline = choose_window(record, (start + last_) / 2, start);
     result_.updates = result_.iterations;
-    for (WorkerResult& worker : result_.workers) {
+    std::vector<const StalenessHistogram*> staleness;
+    for (Rank rank = 0; rank < workers_.size(); ++rank) {
+      WorkerResult& worker = result_.workers[rank];
+      staleness.push_back(&slot(rank).staleness);
+      collect(slot(rank), worker);
       worker.finished = result_.failure.empty();
       worker.end = worker.finished ? "finished" : result_.failure;
-      worker.active_s = worker.computing_s + worker.waiting_s + worker.pushing_s;
     }
+    result_.staleness = sum_of(staleness);
   }
 
   const RunObserver* observer_ = nullptr;
   std::int64_t began_us_ = 0;
-  std::unique_ptr<StalenessHistogram> staleness_ = std::make_unique<StalenessHistogram>();
   std::size_t spans_ = 0;
   std::int64_t evaluate_every_ = 1;
   std::int64_t next_evaluation_ = 0;
   Micros evaluate_every_us_ = 0;  // at the latest; 0: no run of a known time
   Micros next_evaluation_us_ = 0;
-  std::int64_t claimed_ = 0;
   std::size_t left_ = 0;
   bool reached_ = false;  // the loss at which the run was to end
   Micros now_ = 0;
@@ -319,41 +308,39 @@ class StoreRun final : public VirtualRun {
  public:
   StoreRun(const RunSettings& settings, const Workload& workload)
       : VirtualRun(settings, workload),
-        store_(workload.layout().parameters),
-        pulled_(workers_.size()) {
-    workload.initialize(store_);
+        store_(SharedDeviceStore::create(device_, workload.layout(), settings.workload.workers,
+                                         snapshot_, false)),
+        exchanges_(workers_.size()),
+        pulled_(workers_.size()) {}
+
+  void start(Rank rank) override {
+    VirtualRun::start(rank);
+    exchanges_[rank].emplace(static_cast<int>(rank), store_, *workers_[rank].stepper);
   }
 
   void pull(Rank rank) override {
-    Stepper& stepper = *workers_[rank].stepper;
-    std::copy(store_.begin(), store_.end(), stepper.replica().begin());
-    stepper.replica_changed();
-    ++result_.workers[rank].pulls;
+    exchanges_[rank]->pull();
+    count(slot(rank).pulls, 1);
     ++transfers_;
     pulled_[rank] = updates_;
   }
 
   std::optional<double> publish(Rank rank, Iteration /*k*/) override {
-    Worker& worker = workers_[rank];
     ++transfers_;
-    add_update(*worker.update, store_);
-    add_to_replica(worker);
+    const std::optional<PushReport> update = exchanges_[rank]->push();
     unseen_ += updates_ - pulled_[rank];
     ++updates_;
     ++pulled_[rank];  // what it sent, it has
-    return loss_of(worker);
+    return known(update->loss);
   }
 
   void pushed(Rank rank, Iteration /*k*/, bool late) override {
     if (!late) return count_iteration(rank);
-    Worker& worker = workers_[rank];
-    Update back = *worker.update;
-    for (float& delta : back.deltas) delta = -delta;
-    add_update(back, store_);
-    note_late(worker);
-    ++result_.workers[rank].late;
-    result_.workers[rank].wasted_s += worker.spent_s;
-    give_back(rank);
+    exchanges_[rank]->take_back();
+    note_late(workers_[rank]);
+    count(slot(rank).late, 1);
+    count(slot(rank).wasted_us, workers_[rank].spent_us);
+    board_.give_back_iteration(static_cast<int>(rank));
   }
 
   std::optional<double> unseen_updates() const {
@@ -366,11 +353,11 @@ class StoreRun final : public VirtualRun {
   void reduce(Rank, Iteration, const std::vector<wire::PeerUpdate>&, bool) override {}
 
  private:
-  void read_parameters(std::span<float> out) const override {
-    std::copy(store_.begin(), store_.end(), out.begin());
-  }
+  void read_parameters(std::span<float> out) override { store_.store().read_all(out); }
 
-  std::vector<float> store_;
+  MachineDevice<CpuMachine> device_{CpuMachine(true)};
+  SharedDeviceStore store_;
+  std::vector<std::optional<HostParameterExchange>> exchanges_;
   std::int64_t updates_ = 0;          // that were added to it
   std::vector<std::int64_t> pulled_;  // as many of them each worker's replica has
   std::int64_t unseen_ = 0;           // summed up over all pushes
@@ -383,7 +370,7 @@ class PeerRun final : public VirtualRun {
       : VirtualRun(settings, workload),
         policy_(policy),
         peers_(workers_.size()),
-        sum_(workload.layout().parameters) {}
+        mean_(workload.layout().parameters) {}
 
   void start(Rank rank) override {
     VirtualRun::start(rank);
@@ -392,11 +379,13 @@ class PeerRun final : public VirtualRun {
 
   void compute(Rank rank, Iteration batch) override {
     VirtualRun::compute(rank, batch);
-    if (policy_.compute_first) add_to_replica(workers_[rank]);
+    peers_[rank].update = &workers_[rank].stepper->finish();
+    if (policy_.compute_first) apply(rank);
   }
 
   std::optional<double> publish(Rank rank, Iteration /*k*/) override {
-    return loss_of(workers_[rank]);
+    const Update* update = peers_[rank].update;
+    return update != nullptr ? known(update->loss) : std::nullopt;
   }
 
   // To however many others it sends, these are the same parameters. As many as an update queue has
@@ -418,28 +407,23 @@ class PeerRun final : public VirtualRun {
   void reduce(Rank rank, Iteration /*k*/, const std::vector<wire::PeerUpdate>& updates,
               bool renews) override {
     const std::span<float> own = workers_[rank].stepper->replica();
-    std::fill(sum_.begin(), sum_.end(), 0.0);
-    double weights = 0;
+    mean_.clear();
     for (const wire::PeerUpdate& update : updates) {
       if (update.iteration == kTorn) {
-        ++result_.workers[rank].torn_updates;
+        count(slot(rank).torn_updates, 1);
         continue;
       }
-      const float* values = update.rank == rank ? own.data() : find(rank, update);
-      if (values == nullptr) {
-        ++result_.workers[rank].missing_updates;
+      const std::span<const float> values = update.rank == rank ? own : find(rank, update);
+      if (values.empty()) {
+        count(slot(rank).missing_updates, 1);
         continue;
       }
-      if (update.rank != rank) ++result_.workers[rank].reduced;
-      for (std::size_t i = 0; i < sum_.size(); ++i) sum_[i] += update.weight * double{values[i]};
-      weights += update.weight;
+      if (update.rank != rank) count(slot(rank).reduced, 1);
+      mean_.add(values, update.weight);
     }
-    if (weights > 0) {
-      for (std::size_t i = 0; i < sum_.size(); ++i) own[i] = static_cast<float>(sum_[i] / weights);
-    }
-    workers_[rank].stepper->replica_changed();
+    if (mean_.write(own)) workers_[rank].stepper->replica_changed();
     if (renews) return;
-    if (!policy_.compute_first) add_to_replica(workers_[rank]);
+    if (!policy_.compute_first) apply(rank);
     count_iteration(rank);
   }
 
@@ -460,34 +444,36 @@ class PeerRun final : public VirtualRun {
     std::vector<float> values;
   };
   struct Peer {
+    const Update* update = nullptr;  // of the latest minibatch
     std::deque<Sent> sent;
     std::map<Rank, Iteration> arrived;  // the latest, by sender
   };
 
-  // What `at` has received of it; null: nothing.
-  const float* find(Rank at, const wire::PeerUpdate& update) const {
-    const auto arrived = peers_[at].arrived.find(update.rank);
-    if (arrived == peers_[at].arrived.end() || arrived->second < update.iteration) return nullptr;
-    for (const Sent& sent : peers_[update.rank].sent) {
-      if (sent.iteration == update.iteration) return sent.values.data();
-    }
-    return nullptr;
+  void apply(Rank rank) {
+    Stepper& stepper = *workers_[rank].stepper;
+    add_update(*peers_[rank].update, stepper.replica());
+    stepper.replica_changed();
   }
 
-  void read_parameters(std::span<float> out) const override {
-    std::vector<double> sum(out.size());
-    for (const Worker& worker : workers_) {
-      const std::span<const float> own = worker.stepper->replica();
-      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += double{own[i]};
+  // What `at` has received of it; empty: nothing.
+  std::span<const float> find(Rank at, const wire::PeerUpdate& update) const {
+    const auto arrived = peers_[at].arrived.find(update.rank);
+    if (arrived == peers_[at].arrived.end() || arrived->second < update.iteration) return {};
+    for (const Sent& sent : peers_[update.rank].sent) {
+      if (sent.iteration == update.iteration) return sent.values;
     }
-    for (std::size_t i = 0; i < sum.size(); ++i) {
-      out[i] = static_cast<float>(sum[i] / static_cast<double>(workers_.size()));
-    }
+    return {};
+  }
+
+  void read_parameters(std::span<float> out) override {
+    WeightedMean mean(out.size());
+    for (const Worker& worker : workers_) mean.add(worker.stepper->replica(), 1);
+    mean.write(out);
   }
 
   const PeerPolicy policy_;
   std::vector<Peer> peers_;
-  std::vector<double> sum_;
+  WeightedMean mean_;
 };
 
 }  // namespace

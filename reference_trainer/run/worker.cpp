@@ -9,7 +9,6 @@
 #include <stdexcept>
 
 #include "reference_trainer/params/store_devices.h"
-#include "reference_trainer/run/host_exchange.h"
 #include "reference_trainer/run/peer_loop.h"
 #include "reference_trainer/run/store_loop.h"
 #include "reference_trainer/run/worker_checkpoints.h"
@@ -24,20 +23,14 @@ int own(int fd) {
   throw SharedMemoryError(std::string("a descriptor of the run's memory: ") + std::strerror(errno));
 }
 
-DeviceStepper& on_device(Stepper& stepper) {
-  auto* device = dynamic_cast<DeviceStepper*>(&stepper);
-  if (device != nullptr) return *device;
-  throw std::runtime_error(
-      "what computes here has its parameters in host memory; use --store-in host");
-}
-
 DeviceShares attach(int worker, const BoardConfig& config, bool peers) {
-  StoreDevice& device = store_device(config.workload.backend);
+  StoreDevice& device = store_device(config.are_on_host ? Backend::kCpu : config.workload.backend);
+  const int fd = own(config.parameters_fd);
   DeviceShares shares;
   if (peers) {
-    shares.queues.emplace(SharedDeviceQueues::attach(device, own(config.device_fd), worker));
+    shares.queues.emplace(SharedDeviceQueues::attach(device, fd, worker));
   } else {
-    shares.store.emplace(SharedDeviceStore::attach(device, own(config.device_fd), worker));
+    shares.store.emplace(SharedDeviceStore::attach(device, fd, worker));
   }
   return shares;
 }
@@ -49,7 +42,7 @@ void train(int worker, const RunBoard& board, DeviceShares* shares) {
       peer_policy(config.policy.data(), static_cast<HopOrder>(config.hop_order));
   std::unique_ptr<Workload> workload = make_workload(config.workload, data);
   if (peers) workload = make_peer_workload(config.workload, *workload, data);
-  const std::unique_ptr<Stepper> stepper = workload->make_stepper(worker);
+  const std::unique_ptr<DeviceStepper> stepper = workload->make_stepper(worker);
   const std::unique_ptr<PeerCoordinator> coordinator =
       connect_to_syncd({.addresses = config.addresses.data(),
                         .job = config.job.data(),
@@ -62,9 +55,7 @@ void train(int worker, const RunBoard& board, DeviceShares* shares) {
                         .resume_at = config.resume_at});
   SystemClock clock;
   std::optional<DeviceShares> attached;
-  if (config.device_fd >= 0 && shares == nullptr) {
-    shares = &attached.emplace(attach(worker, config, peers.has_value()));
-  }
+  if (shares == nullptr) shares = &attached.emplace(attach(worker, config, peers.has_value()));
   const auto train_with = [&](ParameterExchange& exchange) {
     StoreLoop(worker, board, exchange, *stepper, *coordinator, clock).run();
   };
@@ -76,19 +67,17 @@ void train(int worker, const RunBoard& board, DeviceShares* shares) {
     stepper->replica_changed();
   }
   restore_shard(worker, board, *stepper);
-  if (peers && shares != nullptr) {
-    DevicePeerExchange exchange(worker, shares->queues->queues(), on_device(*stepper));
+  if (peers && config.are_on_host) {
+    HostPeerExchange exchange(worker, shares->queues->queues(), *stepper);
     train_among_peers(exchange);
   } else if (peers) {
-    PeerQueues queues = PeerQueues::attach(own(config.peers_fd), board.workers());
-    HostPeerExchange exchange(worker, queues, *stepper);
+    DevicePeerExchange exchange(worker, shares->queues->queues(), *stepper);
     train_among_peers(exchange);
-  } else if (shares != nullptr) {
-    DeviceParameterExchange exchange(worker, *shares->store, on_device(*stepper));
+  } else if (config.are_on_host) {
+    HostParameterExchange exchange(worker, *shares->store, *stepper);
     train_with(exchange);
   } else {
-    ParameterStore parameters = ParameterStore::attach(own(config.store_fd));
-    HostParameterExchange exchange(parameters, *stepper);
+    DeviceParameterExchange exchange(worker, *shares->store, *stepper);
     train_with(exchange);
   }
 }

@@ -13,6 +13,9 @@
 namespace syncd::trainer {
 namespace {
 
+constexpr std::int64_t kTurnPollUs = 100;
+constexpr std::int64_t kTurnPatienceUs = 60'000'000;
+
 bool is_on(const BoardConfig& config) {
   return config.checkpoints[0] != '\0';
 }
@@ -37,9 +40,42 @@ void restore_shard(int worker, const RunBoard& board, Stepper& stepper) {
   stepper.replica_changed();
 }
 
-bool has_fixed_order(const BoardConfig& config) {
-  const std::string_view policy = config.policy.data();
-  return is_on(config) && (policy == "bsp" || policy == "bsp:1");
+UpdateOrder::UpdateOrder(int worker, const RunBoard& board, Clock& clock)
+    : worker_(worker), board_(board), clock_(clock) {
+  const std::string_view policy = board.config().policy.data();
+  is_fixed_ = is_on(board.config()) && (policy == "bsp" || policy == "bsp:1");
+}
+
+void UpdateOrder::has_pulled(std::int64_t iteration) const {
+  if (is_fixed_) board_.slot(worker_).pulled.store(iteration + 1, std::memory_order_release);
+}
+
+void UpdateOrder::has_added(std::int64_t iteration) const {
+  board_.slot(worker_).added.store(iteration + 1, std::memory_order_release);
+}
+
+void UpdateOrder::await_turn(std::int64_t iteration) const {
+  if (!is_fixed_) return;
+  await_others(&WorkerSlot::pulled, board_.workers(), iteration);
+  await_others(&WorkerSlot::added, worker_, iteration);
+}
+
+void UpdateOrder::await_updates(std::int64_t iteration) const {
+  if (is_fixed_) await_others(&WorkerSlot::added, board_.workers(), iteration - 1);
+}
+
+// One that the daemon has given up may be stopped for long: then the order is given up, too.
+void UpdateOrder::await_others(std::atomic<std::int64_t> WorkerSlot::*moment, int workers,
+                               std::int64_t iteration) const {
+  const std::int64_t end_us = clock_.now_us() + kTurnPatienceUs;
+  for (int other = 0; other < workers; ++other) {
+    if (other == worker_) continue;
+    const WorkerSlot& slot = board_.slot(other);
+    while ((slot.*moment).load(std::memory_order_acquire) <= iteration && !slot.has_ended() &&
+           board_.stop() != StopLevel::kAbandon && clock_.now_us() < end_us) {
+      clock_.sleep_us(kTurnPollUs);
+    }
+  }
 }
 
 WorkerCheckpoints::WorkerCheckpoints(int worker, const RunBoard& board, Stepper& stepper,

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "reference_trainer/model/workload.h"
+#include "reference_trainer/run/clock.h"
 #include "reference_trainer/run/coordinator.h"
 #include "reference_trainer/run/run_board.h"
 
@@ -19,9 +20,31 @@ inline constexpr std::int64_t kPreemptionWaitUs = 20'000'000;
 // CheckpointError.
 void restore_shard(int worker, const RunBoard& board, Stepper& stepper);
 
-// Whether all workers add their updates in the order of their numbers, once all have pulled: the
-// result then is the same in every run, bit for bit.
-bool has_fixed_order(const BoardConfig& config);
+// The order of the updates of one iteration. Where checkpoints are saved under bsp, it is fixed:
+// all workers add theirs in the order of their numbers, once all have pulled, and the result is the
+// same in every run, bit for bit. Otherwise, these do nothing. Used by the worker's thread.
+class UpdateOrder {
+ public:
+  UpdateOrder(int worker, const RunBoard& board, Clock& clock);
+
+  bool is_fixed() const { return is_fixed_; }
+  void has_pulled(std::int64_t iteration) const;
+  void has_added(std::int64_t iteration) const;
+
+  // Until all have pulled for this iteration, and those before this worker have added.
+  void await_turn(std::int64_t iteration) const;
+  // Until what is to be in the parameters when this iteration begins is there.
+  void await_updates(std::int64_t iteration) const;
+
+ private:
+  void await_others(std::atomic<std::int64_t> WorkerSlot::*moment, int workers,
+                    std::int64_t iteration) const;
+
+  int worker_;
+  const RunBoard& board_;
+  Clock& clock_;
+  bool is_fixed_;
+};
 
 class WorkerCheckpoints {
  public:

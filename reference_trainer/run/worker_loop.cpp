@@ -245,12 +245,7 @@ bool WorkerLoop::begin(Step& step) {
         SpanKind::kWaiting, start_us,
         static_cast<std::uint8_t>((step.barrier ? kSpanBarrier : 0) | (step.skip ? kSpanSkip : 0)));
   }
-  count(slot_.grants, 1);
-  count(slot_.staleness_sum, step.staleness);
-  slot_.staleness.add(step.staleness);
-  slot_.staleness_max.store(
-      std::max(slot_.staleness_max.load(std::memory_order_relaxed), step.staleness),
-      std::memory_order_relaxed);
+  slot_.note_grant(step.staleness);
   if (step.skip && next_iteration_ >= 0) {
     count(slot_.skipped, std::max<std::int64_t>(0, step.iteration - next_iteration_));
   }
@@ -258,15 +253,15 @@ bool WorkerLoop::begin(Step& step) {
   return true;
 }
 
-WorkerLoop::Outcome WorkerLoop::compute(const Step& step, std::int64_t batch) {
+bool WorkerLoop::compute(const Step& step, std::int64_t batch) {
   set_state(slot_, WorkerState::kComputing);
   for (;;) {
     bool restart = false;
     const std::int64_t start_us = clock_.now_us();
-    if (!compute_once(step, batch, restart)) return Outcome::kStop;
+    if (!compute_once(step, batch, restart)) return false;
     note(restart ? SpanKind::kWasted : SpanKind::kComputing, start_us);
     count(slot_.computing_us, spent_us_);
-    if (!restart) return Outcome::kDone;
+    if (!restart) return true;
     count(slot_.wasted_us, spent_us_);
     count(slot_.restarts, 1);
     // Before the pull: what the others push from here on counts as not seen.

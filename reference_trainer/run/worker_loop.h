@@ -48,8 +48,6 @@ class WorkerLoop {
   void run();
 
  protected:
-  enum class Outcome { kDone, kStop };
-
   // Brings the parameters to where the iteration that was granted begins. False: the run is to be
   // abandoned.
   virtual bool refresh(const Step& step) = 0;
@@ -67,8 +65,8 @@ class WorkerLoop {
   virtual void await_updates(std::int64_t /*iteration*/) {}
 
   // Computes a minibatch on the stepper's replica, starting over on renewed parameters whenever the
-  // daemon advises it. `batch` says which one.
-  Outcome compute(const Step& step, std::int64_t batch);
+  // daemon advises it. `batch` says which one. False: the run is to be abandoned.
+  bool compute(const Step& step, std::int64_t batch);
 
   // Makes a call that may wait again and again, until it is answered (true) or the run's stop has
   // reached `give_up` (false).
@@ -76,6 +74,15 @@ class WorkerLoop {
 
   // Remembers for the report what this worker did from a moment until now.
   void note(SpanKind kind, std::int64_t start_us, std::uint8_t flags = 0);
+
+  // Does something, and counts and remembers for the report how long it took.
+  template <typename Action>
+  void timed(std::atomic<std::int64_t>& counter, SpanKind kind, const Action& action) {
+    const std::int64_t start_us = clock_.now_us();
+    action();
+    count(counter, clock_.now_us() - start_us);
+    note(kind, start_us);
+  }
 
   // Makes a call, again and again while its failure is one that may pass. Throws what it cannot
   // help, and a failure that may pass only when the run's stop has reached `give_up`.
@@ -113,10 +120,5 @@ class WorkerLoop {
   std::int64_t next_iteration_ = -1;  // what a begin without SKIP answers; -1: not known
   int rejoins_ = 0;
 };
-
-// Adds to a counter that this worker alone writes.
-inline void count(std::atomic<std::int64_t>& counter, std::int64_t amount) {
-  counter.fetch_add(amount, std::memory_order_relaxed);
-}
 
 }  // namespace syncd::trainer

@@ -63,11 +63,7 @@ std::unique_ptr<RunningWorker> start_worker_process(int worker, const RunBoard& 
   SpawnOptions spawn;
   spawn.program = own_program().string();
   spawn.arguments = {kWorkerModeFlag, std::to_string(worker), std::to_string(board.fd())};
-  spawn.inherited_fds = {board.fd(), board.config().data_fd};
-  const BoardConfig& config = board.config();
-  for (const int fd : {config.store_fd, config.peers_fd, config.device_fd}) {
-    if (fd >= 0) spawn.inherited_fds.push_back(fd);
-  }
+  spawn.inherited_fds = {board.fd(), board.config().data_fd, board.config().parameters_fd};
   // Where and what to join is decided by the parent; these would win over it in the client library.
   spawn.unset = {"SYNCD_ADDR", "SYNCD_JOB"};
   spawn.death_signal = SIGKILL;

@@ -120,12 +120,12 @@ class ConvSteps : public ::testing::TestWithParam<std::size_t> {
       .channels_in = 2, .channels_out = 3, .kernel = GetParam(), .height = 4, .width = 6};
   BatchedConv conv{shape, kSamples};
   std::vector<float> input = draw_floats(conv.in(), 3);  // [channel][sample][place]
-  PooledPlanes source{input.data(), kSamples, static_cast<Index>(shape.area())};
+  Planes source{input.data(), kSamples* shape.area(), shape.area()};
 };
 
 TEST_P(ConvSteps, PatchesAreWhatTheirDefinitionSays) {
   std::vector<float> columns(conv.columns(), 77.0F);
-  one_by_one(columns.size(), GatherPatches<PooledPlanes>{conv, source, columns.data()});
+  one_by_one(columns.size(), GatherPatches{conv, source, columns.data()});
   const auto kernel = static_cast<int>(shape.kernel);
   std::size_t at = 0;
   for (std::size_t c = 0; c < shape.channels_in; ++c) {
@@ -147,14 +147,14 @@ TEST_P(ConvSteps, PatchesAreWhatTheirDefinitionSays) {
     }
   }
   std::vector<float> again(conv.columns(), 77.0F);
-  by_planes(again.size(), GatherPatches<PooledPlanes>{conv, source, again.data()});
+  by_planes(again.size(), GatherPatches{conv, source, again.data()});
   EXPECT_EQ(again, columns);
 }
 
 // For any derivatives d of the patches, d . gather(x) = collect(d) . x.
 TEST_P(ConvSteps, DerivativesOfPatchesAreCollectedWhereTheyCameFrom) {
   std::vector<float> patches(conv.columns());
-  one_by_one(patches.size(), GatherPatches<PooledPlanes>{conv, source, patches.data()});
+  one_by_one(patches.size(), GatherPatches{conv, source, patches.data()});
   std::vector<float> derivatives(conv.columns());
   std::vector<float> collected(conv.in());
   for (std::size_t i = 0; i < derivatives.size(); i += 7) {
@@ -254,9 +254,8 @@ TEST(CrossEntropyStep, StandsLargeScoresAndCountsWhatIsRight) {
   std::vector<float> scores{1000, 3000, -5, -5, 2, 1};
   std::vector<float> losses(3);
   std::vector<std::uint8_t> correct(3);
-  const FloatImages source{nullptr, labels.data(), 0, 0};
-  one_by_one(3, CrossEntropy<FloatImages>{2, source, bias.data(), scores.data(), losses.data(),
-                                          correct.data()});
+  one_by_one(
+      3, CrossEntropy{2, labels.data(), bias.data(), scores.data(), losses.data(), correct.data()});
   const BatchScore score = sum_up(losses, correct);
   EXPECT_NEAR(score.loss_sum, 0 + std::log(2.0) + std::log(1 + std::exp(1.0)), 1e-6);
   EXPECT_EQ(score.correct, 2U);

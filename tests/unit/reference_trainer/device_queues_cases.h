@@ -36,7 +36,7 @@ class StandInPeer {
   std::unique_ptr<DeviceQueuePort> port;
 };
 
-inline constexpr DeviceQueueShape kSmallQueues{
+inline constexpr DeviceShape kSmallQueues{
     .parameters = 100, .piece_floats = 30, .workers = 3, .slots = 2};
 
 inline void expect_reduced(const PeerExchange::Reduced& found, std::int64_t whole,
@@ -117,7 +117,7 @@ inline void keeps_a_step_and_applies_it_later(StoreDevice& device) {
 // One writes as fast as it can, into slots that others read and into what it publishes.
 inline void hands_out_no_mixture(StoreDevice& device, std::size_t parameters,
                                  std::size_t piece_floats, int rounds) {
-  const DeviceQueueShape shape{
+  const DeviceShape shape{
       .parameters = parameters, .piece_floats = piece_floats, .workers = 2, .slots = 2};
   const auto queues = device.create_queues(shape, std::vector<float>(parameters));
   std::atomic<bool> done{false};

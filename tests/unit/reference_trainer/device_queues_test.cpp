@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "reference_trainer/model/device_steppers.h"
-#include "reference_trainer/run/host_exchange.h"
+#include "reference_trainer/params/store_devices.h"
 #include "reference_trainer/run/peer_loop.h"
 #include "tests/unit/reference_trainer/device_queues_cases.h"
 #include "tests/unit/reference_trainer/gradient_reference.h"
@@ -171,12 +171,13 @@ TEST_P(DevicePeerLoops, TrainAsWithQueuesInHostMemory) {
     std::copy(initial.begin(), initial.end(), stepper.replica().begin());
     stepper.replica_changed();
   };
-  PeerQueues host = PeerQueues::create(with.config.workers, policy.slots, initial);
+  SharedDeviceQueues host = SharedDeviceQueues::create(
+      store_device(Backend::kCpu), with.config.workers, policy.slots, initial, false);
   run([&](int worker, const RunBoard& board, PeerCoordinator& member) {
     const auto stepper = with.workload->make_stepper();
     begin(*stepper);
     SystemClock clock;
-    HostPeerExchange exchange(worker, host, *stepper);
+    HostPeerExchange exchange(worker, host.queues(), *stepper);
     PeerLoop(worker, board, policy, exchange, *stepper, member, clock).run();
   });
   SharedDeviceQueues queues =
@@ -193,7 +194,7 @@ TEST_P(DevicePeerLoops, TrainAsWithQueuesInHostMemory) {
   const std::vector<bool> all(static_cast<std::size_t>(with.config.workers), true);
   std::vector<float> expected(initial.size());
   std::vector<float> found(initial.size());
-  ASSERT_TRUE(average_published(host, all, expected));
+  ASSERT_TRUE(average_published(host.queues(), all, expected));
   ASSERT_TRUE(average_published(queues.queues(), all, found));
   EXPECT_NE(expected, initial);
   testing::expect_near(found, expected, 1e-4F);

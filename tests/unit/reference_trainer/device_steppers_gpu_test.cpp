@@ -12,11 +12,16 @@
 namespace syncd::trainer {
 namespace {
 
+StepperRequest on_gpu(StepperRequest request) {
+  request.config.backend = Backend::kCuda;
+  return request;
+}
+
 class OnGpu : public ::testing::TestWithParam<WorkloadKind> {
  protected:
   void SetUp() override {
     if (const auto problem = backend_problem(Backend::kCuda)) GTEST_SKIP() << *problem;
-    stepper = make_cuda_stepper(with.request);
+    stepper = make_stepper(on_gpu(with.request));
   }
 
   testing::GradientCase with{GetParam()};
@@ -53,7 +58,7 @@ TEST_P(OnGpu, AStoppedMinibatchEndsAndTheNextIsRight) {
 }
 
 TEST_P(OnGpu, SeveralWorkersHaveStreamsOfTheirOwn) {
-  const auto other = make_cuda_stepper(with.request);
+  const auto other = make_stepper(on_gpu(with.request));
   EXPECT_NE(stepper->view().stream, other->view().stream);
   with.begin(*other);
   other->start({.worker = 2, .iteration = 9});
@@ -75,7 +80,7 @@ TEST_P(InPrecision, TheNetworkTrainsAboutTheSame) {
   with.request.config.precision = GetParam();
   // What the factors keep, 10 and 7 bits, through five layers there and back.
   const double tolerance = GetParam() == Precision::kTf32 ? 0.01 : 0.08;
-  testing::expect_same_training(with, *make_cuda_stepper(with.request), tolerance);
+  testing::expect_same_training(with, *make_stepper(on_gpu(with.request)), tolerance);
 }
 
 INSTANTIATE_TEST_SUITE_P(Precisions, InPrecision,

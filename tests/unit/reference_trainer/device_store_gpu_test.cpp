@@ -45,8 +45,8 @@ TEST_F(DeviceStoreGpu, PullsWhatItWasMadeOf) {
   testing::pulls_what_it_was_made_of(*device);
 }
 
-TEST_F(DeviceStoreGpu, AgreesWithTheStoreInHostMemory) {
-  testing::agrees_with_the_store_in_host_memory(*device, kTolerance);
+TEST_F(DeviceStoreGpu, AddsUpWhatItsWorkersStep) {
+  testing::adds_up_what_its_workers_step(*device, kTolerance);
 }
 
 TEST_F(DeviceStoreGpu, LeavesOutShardsThatDidNotChange) {

@@ -10,7 +10,7 @@
 
 #include "reference_trainer/model/device_steppers.h"
 #include "reference_trainer/params/device_sharing.h"
-#include "reference_trainer/run/host_exchange.h"
+#include "reference_trainer/params/store_devices.h"
 #include "reference_trainer/run/store_loop.h"
 #include "reference_trainer/run/worker_thread.h"
 #include "tests/unit/reference_trainer/device_store_cases.h"
@@ -41,8 +41,8 @@ TEST_P(DeviceStoreTest, PullsWhatItWasMadeOf) {
   testing::pulls_what_it_was_made_of(device);
 }
 
-TEST_P(DeviceStoreTest, AgreesWithTheStoreInHostMemory) {
-  testing::agrees_with_the_store_in_host_memory(device, 0);
+TEST_P(DeviceStoreTest, AddsUpWhatItsWorkersStep) {
+  testing::adds_up_what_its_workers_step(device, 0);
 }
 
 TEST_P(DeviceStoreTest, LeavesOutShardsThatDidNotChange) {
@@ -67,7 +67,7 @@ class DeviceStoreDeath : public ::testing::Test {
     settings.dies_at = ~std::size_t{0};
   }
 
-  static constexpr DeviceStoreShape kShape{.parameters = 30, .shard_floats = 10, .workers = 3};
+  static constexpr DeviceShape kShape{.parameters = 30, .piece_floats = 10, .workers = 3};
   // Of the shard in which it died, every second value.
   static std::vector<float> left_by_it() {
     std::vector<float> values(kShape.parameters);
@@ -125,22 +125,22 @@ TEST(DeviceStore, TakesNoOtherWorkerNorStepper) {
   HostMachine::Settings settings;
   MachineDevice<HostMachine> device{HostMachine(settings)};
   const auto store =
-      device.create({.parameters = 4, .shard_floats = 4, .workers = 2}, std::vector<float>(4));
+      device.create({.parameters = 4, .piece_floats = 4, .workers = 2}, std::vector<float>(4));
   EXPECT_THROW(StandInWorker(device, *store, 2), std::invalid_argument);
   const auto other = device.stand_in(5, 0);
   EXPECT_THROW(store->port(0, other->view()), std::invalid_argument);
   EXPECT_THROW(
-      device.create({.parameters = 4, .shard_floats = 4, .workers = 2}, std::vector<float>(3)),
+      device.create({.parameters = 4, .piece_floats = 4, .workers = 2}, std::vector<float>(3)),
       std::invalid_argument);
 }
 
-TEST(DeviceStoreShape, CutsIntoAboutAThousandShardsOfWholeBlocks) {
-  EXPECT_EQ(device_store_shape({.parameters = 1}, 1).shards(), 1U);
-  EXPECT_EQ(device_store_shape({.parameters = 295'146}, 4).shard_floats, 512U);
-  EXPECT_EQ(device_store_shape({.parameters = 4U << 20}, 4).shards(), 1'024U);
-  EXPECT_EQ(device_store_shape({.parameters = 64U << 20}, 4).shard_floats, 8'192U);
-  EXPECT_EQ(device_store_shape({.parameters = 9'000, .block = 9}, 4).shard_floats % 9, 0U);
-  EXPECT_EQ(device_store_shape({.parameters = 9'000, .block = 9'000}, 4).shards(), 1U);
+TEST(DeviceShape, CutsIntoAboutAThousandShardsOfWholeBlocks) {
+  EXPECT_EQ(device_store_shape({.parameters = 1}, 1).pieces(), 1U);
+  EXPECT_EQ(device_store_shape({.parameters = 295'146}, 4).piece_floats, 512U);
+  EXPECT_EQ(device_store_shape({.parameters = 4U << 20}, 4).pieces(), 1'024U);
+  EXPECT_EQ(device_store_shape({.parameters = 64U << 20}, 4).piece_floats, 8'192U);
+  EXPECT_EQ(device_store_shape({.parameters = 9'000, .block = 9}, 4).piece_floats % 9, 0U);
+  EXPECT_EQ(device_store_shape({.parameters = 9'000, .block = 9'000}, 4).pieces(), 1U);
   EXPECT_THROW(device_store_shape({.parameters = 0}, 1), std::invalid_argument);
   EXPECT_THROW(device_store_shape({.parameters = 10, .block = 3}, 1), std::invalid_argument);
   EXPECT_THROW(device_store_shape({.parameters = 10}, 0), std::invalid_argument);
@@ -299,9 +299,10 @@ TEST_P(DeviceLoops, OneWorkerTrainsAsWithAStoreInHostMemory) {
   const RunBoard board = board_for(with.config, kIterations);
   testing::FakeClock clock;
   EasyCoordinator host_coordinator;
-  ParameterStore host_store = ParameterStore::create(with.workload->layout(), initial);
+  SharedDeviceStore host_store = SharedDeviceStore::create(
+      store_device(Backend::kCpu), with.workload->layout(), with.config.workers, initial, false);
   const auto host_stepper = with.workload->make_stepper();
-  HostParameterExchange host_exchange(host_store, *host_stepper);
+  HostParameterExchange host_exchange(0, host_store, *host_stepper);
   StoreLoop(0, board, host_exchange, *host_stepper, host_coordinator, clock).run();
 
   EasyCoordinator coordinator;
@@ -313,7 +314,7 @@ TEST_P(DeviceLoops, OneWorkerTrainsAsWithAStoreInHostMemory) {
   StoreLoop(0, device_board, exchange, *stepper, coordinator, clock).run();
 
   std::vector<float> expected(initial.size());
-  host_store.read_all(expected);
+  expected = testing::read_all(host_store.store());
   EXPECT_NE(expected, initial);
   testing::expect_near(testing::read_all(store.store()), expected, 1e-4F);
   EXPECT_EQ(store.updates(), kIterations);

@@ -25,9 +25,9 @@ enum class Failure { kCreate, kRead, kClose };
 
 class FailingStore : public DeviceStore {
  public:
-  FailingStore(const DeviceStoreShape& shape, Failure failure) : shape_(shape), failure_(failure) {}
+  FailingStore(const DeviceShape& shape, Failure failure) : shape_(shape), failure_(failure) {}
 
-  const DeviceStoreShape& shape() const override { return shape_; }
+  const DeviceShape& shape() const override { return shape_; }
   DeviceHandle handle() const override { return {}; }
   std::unique_ptr<DeviceStorePort> port(int, const DeviceView&) override { fail("port"); }
   bool read_all(std::span<float> out) override {
@@ -41,7 +41,7 @@ class FailingStore : public DeviceStore {
   }
 
  private:
-  DeviceStoreShape shape_;
+  DeviceShape shape_;
   Failure failure_;
 };
 
@@ -49,20 +49,18 @@ class FailingDevice : public StoreDevice {
  public:
   explicit FailingDevice(Failure failure) : failure_(failure) {}
 
-  std::unique_ptr<DeviceStore> create(const DeviceStoreShape& shape,
-                                      std::span<const float>) override {
+  std::unique_ptr<DeviceStore> create(const DeviceShape& shape, std::span<const float>) override {
     if (failure_ == Failure::kCreate) fail("create");
     return std::make_unique<FailingStore>(shape, failure_);
   }
-  std::unique_ptr<DeviceStore> open(const DeviceStoreShape&, const DeviceHandle&, int) override {
+  std::unique_ptr<DeviceStore> open(const DeviceShape&, const DeviceHandle&, int) override {
     fail("open");
   }
-  std::unique_ptr<DeviceQueues> create_queues(const DeviceQueueShape&,
-                                              std::span<const float>) override {
+  std::unique_ptr<DeviceQueues> create_queues(const DeviceShape&, std::span<const float>) override {
     fail("create_queues");
   }
-  std::unique_ptr<DeviceQueues> open_queues(const DeviceQueueShape&,
-                                            const std::vector<DeviceHandle>&, int) override {
+  std::unique_ptr<DeviceQueues> open_queues(const DeviceShape&, const std::vector<DeviceHandle>&,
+                                            int) override {
     fail("open_queues");
   }
   std::unique_ptr<DeviceStandIn> stand_in(std::size_t, int) override { fail("stand_in"); }

@@ -41,6 +41,9 @@ class HostDevice {
  public:
   static constexpr std::size_t kSamplesAtOnce = kCountMax;
   static constexpr bool kKeepsPatches = true;
+  static constexpr bool kSeesHost = false;
+  static constexpr std::size_t kPartsLeast = 1;
+  using Real = float;
 
   template <typename T>
   class Buffer {
@@ -137,6 +140,7 @@ class HostDevice {
     tell([=] { trainer::multiply(transpose_a, transpose_b, m, n, k, a, b, into, c); });
   }
 
+  std::size_t known(const std::uint32_t*, std::size_t most) const { return most; }
   void stop_by(const StopRule& rule) { stop_ = rule; }
 
   void mark(Mark& mark) {

@@ -70,6 +70,7 @@ class DyingGroup : public LoneGroup {
 
 class HostMachine {
  public:
+  static constexpr bool kIsCpu = false;
   struct Settings {
     std::size_t team = 1;                   // threads of a group
     std::size_t dies_at = ~std::size_t{0};  // the piece in whose middle run() throws Died
@@ -90,6 +91,7 @@ class HostMachine {
     std::memcpy(memory, &all, sizeof(all));
     return static_cast<std::byte*>(memory) + kHeader;
   }
+  void* take_shared(std::size_t bytes) { return take(bytes); }
   void give(void* memory) {
     void* start = static_cast<std::byte*>(memory) - kHeader;
     std::size_t all = 0;

@@ -1,7 +1,5 @@
-// The shared parameter store across processes: no torn reads under concurrent writers, and writers
+// The store in host memory across processes: no torn reads under concurrent writers, and writers
 // that are killed in the middle of an update.
-#include "reference_trainer/params/parameter_store.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -10,9 +8,13 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <filesystem>
 #include <thread>
 
 #include "reference_trainer/model/random.h"
+#include "reference_trainer/params/cpu_machine.h"
+#include "reference_trainer/params/store_devices.h"
+#include "tests/unit/reference_trainer/device_store_cases.h"
 #include "tests/unit/reference_trainer/support.h"
 
 namespace syncd::trainer {
@@ -23,22 +25,31 @@ using ::testing::Each;
 using testing::error_of;
 using ::testing::HasSubstr;
 
-ParameterStore store_of(std::size_t parameters, std::size_t block = 1, float value = 0) {
-  return ParameterStore::create({.parameters = parameters, .block = block},
-                                std::vector<float>(parameters, value));
-}
-
-std::vector<float> contents(const ParameterStore& store) {
-  std::vector<float> values(store.parameters());
-  store.read_all(values);
-  return values;
-}
-
 Update dense(std::size_t parameters, float delta) {
   Update update;
   update.deltas.assign(parameters, delta);
   return update;
 }
+
+// A worker with host memory and no stepper.
+struct Worker {
+  Worker(DeviceStore& store, int worker)
+      : replica(store.shape().parameters),
+        port(store.port(worker, {.parameters = replica.size(), .replica = replica.data()})) {}
+
+  std::vector<float> replica;
+  std::unique_ptr<DeviceStorePort> port;
+};
+
+class HostStore : public ::testing::Test {
+ protected:
+  std::unique_ptr<DeviceStore> store_of(std::size_t parameters, int workers = 1) {
+    return device.create(device_store_shape({.parameters = parameters}, workers),
+                         std::vector<float>(parameters));
+  }
+
+  StoreDevice& device = store_device(Backend::kCpu);
+};
 
 // Runs `action` in a forked child, which then exits with 0, or with 1 if it returned false.
 template <typename Action>
@@ -60,130 +71,108 @@ bool has_ended(pid_t pid) {
   return info.si_pid != 0;
 }
 
-void expect_killed(pid_t pid) {
-  const int status = status_of(pid);
-  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+TEST_F(HostStore, PullsWhatItWasMadeOf) {
+  testing::pulls_what_it_was_made_of(device);
+}
+TEST_F(HostStore, AddsUpWhatItsWorkersStep) {
+  testing::adds_up_what_its_workers_step(device, 0);
+}
+TEST_F(HostStore, LeavesOutShardsThatDidNotChange) {
+  testing::leaves_out_shards_that_did_not_change(device);
+}
+TEST_F(HostStore, LosesAndTearsNothingBetweenThreads) {
+  testing::loses_and_tears_nothing(device, 1'300, 512, 3, 300);
 }
 
-TEST(ParameterStore, KeepsBlocksWholeWithinShards) {
-  const ParameterStore store = store_of(9 * 1'000, 9);
-  EXPECT_EQ(store.shard_floats() % 9, 0U);
-  EXPECT_LE(store.shard_floats(), kShardFloats);
-  std::size_t sum = 0;
-  for (std::size_t shard = 0; shard < store.shards(); ++shard) sum += store.size_of_shard(shard);
-  EXPECT_EQ(sum, 9'000U);
-  EXPECT_EQ(store_of(3 * 4'000, 4'000).shards(), 3U) << "a block larger than a shard widens it";
-}
-
-TEST(ParameterStore, AppliesSparseAndDenseUpdatesAndTakesThemBack) {
-  ParameterStore store = store_of(1'200);
+TEST_F(HostStore, AddsSparseAndDenseUpdatesAndTakesThemBack) {
+  const auto store = store_of(1'200);
+  Worker worker(*store, 0);
   Update update;
   update.indices = {0, 511, 512, 1'199};
   update.deltas = {1, 2, 3, 4};
-  store.apply(update);
+  worker.port->add(update, 1);
   std::vector<float> expected(1'200, 0);
   expected[0] = 1;
   expected[511] = 2;
   expected[512] = 3;
   expected[1'199] = 4;
-  EXPECT_EQ(contents(store), expected);
-  store.apply(dense(1'200, 0.5F));
+  EXPECT_EQ(testing::read_all(*store), expected);
+  worker.port->add(dense(1'200, 0.5F), 1);
   for (float& value : expected) value += 0.5F;
-  EXPECT_EQ(contents(store), expected);
-  store.take_back(update);
-  store.take_back(dense(1'200, 0.5F));
-  EXPECT_THAT(contents(store), Each(0.0F));
+  EXPECT_EQ(testing::read_all(*store), expected);
+  worker.port->add(update, -1);
+  worker.port->add(dense(1'200, 0.5F), -1);
+  EXPECT_THAT(testing::read_all(*store), Each(0.0F));
+  worker.port->add({}, 1);
+  EXPECT_THAT(testing::read_all(*store), Each(0.0F)) << "an update of nothing";
 }
 
-TEST(ParameterStore, ASparseUpdateTouchesItsOwnShardsOnly) {
-  ParameterStore store = store_of(5'000);
-  std::vector<std::uint64_t> before;
-  for (std::size_t shard = 0; shard < store.shards(); ++shard) {
-    before.push_back(store.version(shard));
-  }
+TEST_F(HostStore, ASparseUpdateTouchesItsOwnShardsOnly) {
+  const auto store = store_of(5'000, 2);
+  Worker reader(*store, 0);
+  Worker writer(*store, 1);
+  reader.port->pull();
+  reader.replica.assign(5'000, -7);
   Update update;
-  update.indices = {600};
-  update.deltas = {1};
-  store.apply(update);
-  for (std::size_t shard = 0; shard < store.shards(); ++shard) {
-    EXPECT_EQ(store.version(shard) != before[shard], shard == 1) << shard;
-  }
-}
-
-TEST(ParameterStore, AReaderPullsChangedShardsOnly) {
-  ParameterStore store = store_of(5'000);
-  StoreReader reader(store);
-  std::vector<float> replica(5'000, -1);
-  EXPECT_EQ(reader.pull(replica), store.shards());
-  EXPECT_THAT(replica, Each(0.0F));
-  EXPECT_EQ(reader.pull(replica), 0U);
-  Update update;
-  update.indices = {3, 4'999};
+  update.indices = {600, 4'999};
   update.deltas = {1, 2};
-  store.apply(update);
-  EXPECT_EQ(reader.pull(replica), 2U);
-  EXPECT_EQ(replica, contents(store));
+  writer.port->add(update, 1);
+  reader.port->pull();
+  EXPECT_EQ(reader.port->wait(), std::nullopt);
+  for (std::size_t i = 0; i < 5'000; ++i) {
+    const bool is_touched = i / 512 == 600 / 512 || i / 512 == 4'999 / 512;
+    ASSERT_EQ(reader.replica[i] != -7, is_touched) << i;
+  }
 }
 
-TEST(ParameterStore, WrongUpdatesAreRefusedWhole) {
-  ParameterStore store = store_of(100);
-  const auto error = [&](std::vector<std::uint32_t> indices, std::size_t deltas) {
-    Update update;
-    update.indices = std::move(indices);
-    update.deltas.assign(deltas, 1);
-    return error_of<StoreError>([&] { store.apply(update); });
-  };
-  EXPECT_THAT(error({1, 1}, 2), HasSubstr("index 1 after 1"));
-  EXPECT_THAT(error({5, 2}, 2), HasSubstr("must ascend"));
-  EXPECT_THAT(error({1, 100}, 2), HasSubstr("be below 100"));
-  EXPECT_THAT(error({1, 2}, 1), HasSubstr("2 indices but 1 values"));
-  EXPECT_THAT(error({}, 99), HasSubstr("99 values; the store has 100"));
-  EXPECT_THAT(contents(store), Each(0.0F));
-  EXPECT_THROW(ParameterStore::create({.parameters = 10, .block = 3}, std::vector<float>(10)),
-               std::invalid_argument);
-}
-
-TEST(ParameterStore, AttachesByDescriptorAndRefusesForeignMemory) {
-  ParameterStore store = store_of(700, 7, 2.5F);
-  ParameterStore other = ParameterStore::attach(::dup(store.fd()));
-  other.apply(dense(700, 1));
-  EXPECT_THAT(contents(store), Each(3.5F));
-  const SharedMemory memory = SharedMemory::create(4'096, "a test");
-  EXPECT_THROW(ParameterStore::attach(::dup(memory.fd())), SharedMemoryError);
+TEST_F(HostStore, IsFoundByItsRecord) {
+  SharedDeviceStore store = SharedDeviceStore::create(device, {.parameters = 700, .block = 7}, 2,
+                                                      std::vector<float>(700, 2.5F), true);
+  MachineDevice<CpuMachine> elsewhere{CpuMachine()};  // as another process has it
+  SharedDeviceStore other = SharedDeviceStore::attach(elsewhere, ::dup(store.fd()), 1);
+  Worker(other.store(), 1).port->add(dense(700, 1), 1);
+  EXPECT_THAT(testing::read_all(store.store()), Each(3.5F));
 }
 
 // Every update adds 1 to all parameters of a shard, so an untorn copy of a shard is uniform.
-bool is_uniform(const ParameterStore& store, std::size_t shard, std::vector<float>& copy) {
-  const std::span<float> values(copy.data(), store.size_of_shard(shard));
-  store.read_shard(shard, values);
-  return std::all_of(values.begin(), values.end(),
-                     [&](float value) { return value == values.front(); });
+bool is_uniform(const DeviceShape& shape, const std::vector<float>& values) {
+  for (std::size_t shard = 0; shard < shape.pieces(); ++shard) {
+    const auto first = values.begin() + static_cast<std::ptrdiff_t>(shape.first_of(shard));
+    const auto last = values.begin() + static_cast<std::ptrdiff_t>(shape.end_of(shard));
+    if (std::adjacent_find(first, last, std::not_equal_to<>()) != last) return false;
+  }
+  return true;
 }
 
-void write_randomly(ParameterStore& store, int updates, std::uint64_t seed) {
+void write_randomly(DeviceStore& store, int worker, int updates, std::uint64_t seed) {
+  Worker writer(store, worker);
   Random random(seed, Stream::kGenerate);
+  Update update;
   for (int i = 0; i < updates; ++i) {
-    const std::size_t shard = random.index(store.shards());
-    ShardWriter writer(store, shard);
-    writer.begin_all();
-    for (std::size_t j = 0; j < store.size_of_shard(shard); ++j) writer.add(j, 1);
-    writer.commit();
+    const std::size_t shard = random.index(store.shape().pieces());
+    update.indices.clear();
+    for (std::size_t j = store.shape().first_of(shard); j < store.shape().end_of(shard); ++j) {
+      update.indices.push_back(static_cast<std::uint32_t>(j));
+    }
+    update.deltas.assign(update.indices.size(), 1);
+    writer.port->add(update, 1);
   }
 }
 
-TEST(ParameterStore, ProcessesNeverSeeATornShardAndLoseNoUpdate) {
+TEST_F(HostStore, ProcessesNeverSeeATornShardAndLoseNoUpdate) {
   constexpr int kWriters = 3;
+  constexpr int kReaders = 2;
   constexpr int kUpdates = 3'000;
-  ParameterStore store = store_of(1'300);
+  const auto store = store_of(1'300, kWriters + kReaders);
   const SharedMemory flag = SharedMemory::create(sizeof(std::atomic<int>), "a test");
   auto* done = new (flag.bytes().data()) std::atomic<int>(0);
   std::vector<pid_t> readers;
-  for (int r = 0; r < 2; ++r) {
+  for (int r = 0; r < kReaders; ++r) {
     readers.push_back(in_child([&] {
-      std::vector<float> copy(store.shard_floats());
-      std::uint64_t reads = 0;
-      while (done->load() == 0 || reads < 1'000) {
-        if (!is_uniform(store, reads++ % store.shards(), copy)) return false;
+      Worker reader(*store, kWriters + r);
+      for (int reads = 0; done->load() == 0 || reads < 1'000; ++reads) {
+        reader.port->pull();
+        if (!reader.port->wait() && !is_uniform(store->shape(), reader.replica)) return false;
       }
       return true;
     }));
@@ -191,153 +180,52 @@ TEST(ParameterStore, ProcessesNeverSeeATornShardAndLoseNoUpdate) {
   std::vector<pid_t> writers;
   for (int w = 0; w < kWriters; ++w) {
     writers.push_back(in_child([&, w] {
-      write_randomly(store, kUpdates, static_cast<std::uint64_t>(w));
+      write_randomly(*store, w, kUpdates, static_cast<std::uint64_t>(w));
       return true;
     }));
   }
   for (const pid_t pid : writers) EXPECT_EQ(status_of(pid), 0);
   done->store(1);
   for (const pid_t pid : readers) EXPECT_EQ(status_of(pid), 0) << "a reader saw a torn shard";
+  const std::vector<float> values = testing::read_all(*store);
   float sum = 0;
-  for (std::size_t shard = 0; shard < store.shards(); ++shard) {
-    sum += contents(store)[store.first_of_shard(shard)];
+  for (std::size_t shard = 0; shard < store->shape().pieces(); ++shard) {
+    sum += values[store->shape().first_of(shard)];
   }
   EXPECT_EQ(sum, kWriters * kUpdates);
-  EXPECT_EQ(store.rolled_back_updates(), 0U);
 }
 
-// The same with threads, where ThreadSanitizer sees both sides.
-TEST(ParameterStore, ThreadsNeverSeeATornShardEither) {
-  ParameterStore store = store_of(1'300);
-  std::atomic<bool> done = false;
-  std::atomic<int> torn = 0;
-  std::vector<std::thread> writers;
-  for (std::uint64_t w = 0; w < 2; ++w) {
-    writers.emplace_back([&store, w] { write_randomly(store, 1'000, w); });
-  }
-  std::thread reader([&] {
-    std::vector<float> copy(store.shard_floats());
-    for (std::size_t reads = 0; !done.load() || reads < 300; ++reads) {
-      torn += !is_uniform(store, reads % store.shards(), copy);
-    }
-  });
-  for (std::thread& writer : writers) writer.join();
-  done = true;
-  reader.join();
-  EXPECT_EQ(torn.load(), 0);
-}
-
-// Changes half of shard 0 and dies by SIGKILL.
-pid_t die_in_the_middle(ParameterStore& store) {
-  return in_child([&] {
-    ShardWriter writer(store, 0);
-    writer.begin_all();
-    for (std::size_t i = 0; i < store.size_of_shard(0) / 2; ++i) writer.add(i, 100);
-    ::raise(SIGKILL);
-    return false;
-  });
-}
-
-TEST(ParameterStore, AReaderTakesAKilledWritersHalfUpdateBack) {
-  const ParameterStore store = store_of(600, 1, 1);
-  expect_killed(die_in_the_middle(const_cast<ParameterStore&>(store)));
-  EXPECT_THAT(contents(store), Each(1.0F));
-  EXPECT_EQ(store.rolled_back_updates(), 1U);
-  EXPECT_THAT(contents(store), Each(1.0F));
-  EXPECT_EQ(store.rolled_back_updates(), 1U);
-}
-
-TEST(ParameterStore, AWriterGoesOnAfterAKilledWriter) {
-  ParameterStore store = store_of(600, 1, 1);
-  StoreReader reader(store);
-  std::vector<float> replica(600);
-  reader.pull(replica);
-  expect_killed(die_in_the_middle(store));
-  store.apply(dense(600, 1));
-  EXPECT_EQ(store.rolled_back_updates(), 1U);
-  reader.pull(replica);
-  EXPECT_THAT(replica, Each(2.0F));
-}
-
-TEST(ParameterStore, AKilledWriterThatChangedNothingLeavesNothingToTakeBack) {
-  ParameterStore store = store_of(600, 1, 1);
-  expect_killed(in_child([&] {
-    const ShardWriter writer(store, 0);
-    ::raise(SIGKILL);
-    return false;
-  }));
-  expect_killed(in_child([&] {
-    ShardWriter writer(store, 1);
-    writer.begin_all();
-    for (std::size_t i = 0; i < store.size_of_shard(1); ++i) writer.add(i, 1);
-    writer.commit();
-    ::raise(SIGKILL);
-    return false;
-  }));
-  store.apply(dense(600, 1));
-  const std::vector<float> values = contents(store);
-  EXPECT_EQ(values.front(), 2);
-  EXPECT_EQ(values.back(), 3) << "what was committed stays";
-  EXPECT_EQ(store.rolled_back_updates(), 0U);
-}
-
-TEST(ParameterStore, AnUncommittedChangeIsRolledBackByItsOwnWriter) {
-  ParameterStore store = store_of(10);
-  {
-    ShardWriter writer(store, 0);
-    const std::vector<std::uint32_t> indices{2, 5};
-    writer.begin(indices);
-    writer.add(0, 1);
-    writer.add(1, 1);
-  }
-  EXPECT_THAT(contents(store), Each(0.0F));
-}
-
-// Killed wherever it happens to be, again and again: shards stay whole and usable.
-TEST(ParameterStore, WritersKilledAtAnyMomentNeverTearAShard) {
-  ParameterStore store = store_of(1'300);
-  std::vector<float> copy(store.shard_floats());
+// Killed wherever it happens to be, again and again: once its shards are closed, all can be read,
+// and the others write on.
+TEST_F(HostStore, WritersKilledAtAnyMomentHoldNobodyUp) {
+  const auto store = store_of(1'300, 2);
+  Worker other(*store, 1);
   Random random(3, Stream::kGenerate);
+  std::size_t open = 0;
   for (int round = 0; round < 25; ++round) {
+    const std::vector<float> before = testing::read_all(*store);
     const pid_t pid = in_child([&] {
-      write_randomly(store, 1 << 30, static_cast<std::uint64_t>(round));
+      write_randomly(*store, 0, 1 << 30, static_cast<std::uint64_t>(round));
       return false;
     });
     // Let it get going, then a moment of random length.
-    const std::uint64_t before = store.version(0);
-    while (store.version(0) == before) {
+    std::vector<float> values = before;
+    while (values == before) {
       ASSERT_FALSE(has_ended(pid)) << "round " << round << ": the writer cannot write";
-      std::this_thread::yield();
+      store->read_all(values);
     }
     std::this_thread::sleep_for(std::chrono::microseconds(random.index(2'000)));
     ::kill(pid, SIGKILL);
-    expect_killed(pid);
-    for (std::size_t shard = 0; shard < store.shards(); ++shard) {
-      ASSERT_TRUE(is_uniform(store, shard, copy)) << "round " << round;
-    }
-    store.apply(dense(1'300, 1));
+    const int status = status_of(pid);
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    open += store->close_shards(0);
+    EXPECT_EQ(store->close_shards(0), 0U);
+    std::vector<float> expected = testing::read_all(*store);
+    other.port->add(dense(1'300, 1), 1);
+    for (float& value : expected) value += 1;
+    EXPECT_EQ(testing::read_all(*store), expected) << "round " << round;
   }
-}
-
-TEST(ParameterStore, ALockThatAStoppedProcessHoldsIsReportedWithItsPid) {
-  ParameterStore store = store_of(10);
-  store.set_lock_timeout_ms(20);
-  const SharedMemory flag = SharedMemory::create(sizeof(std::atomic<int>), "a test");
-  auto* locked = new (flag.bytes().data()) std::atomic<int>(0);
-  const pid_t pid = in_child([&] {
-    const ShardWriter writer(store, 0);
-    locked->store(1);
-    for (;;) ::pause();
-    return false;
-  });
-  while (locked->load() == 0) std::this_thread::yield();
-  EXPECT_THAT(error_of<StoreError>([&] { store.apply(dense(10, 1)); }),
-              AllOf(HasSubstr("shard 0 was not free within 20 ms"),
-                    HasSubstr("process " + std::to_string(pid))));
-  ::kill(pid, SIGKILL);
-  expect_killed(pid);
-  store.apply(dense(10, 1));
-  EXPECT_THAT(contents(store), Each(1.0F));
+  EXPECT_GT(open, 0U) << "none was killed in the middle";
 }
 
 TEST(SharedMemory, LeavesNoNameBehindAndReportsWhatItCannotHave) {

@@ -13,7 +13,8 @@
 #include <mutex>
 #include <thread>
 
-#include "reference_trainer/run/host_exchange.h"
+#include "reference_trainer/params/store_devices.h"
+#include "tests/unit/reference_trainer/device_queues_cases.h"
 #include "tests/unit/reference_trainer/loop_support.h"
 #include "tests/unit/reference_trainer/support.h"
 
@@ -104,26 +105,27 @@ class PeerLoopTest : public ::testing::Test {
   }
 
   void run(const char* policy, HopOrder order = HopOrder::kParallel) {
-    HostPeerExchange exchange(0, queues, stepper);
+    HostPeerExchange exchange(0, *queues, stepper);
     PeerLoop(0, board, *peer_policy(policy, order), exchange, stepper, coordinator, clock).run();
   }
   // What a neighbour sends to worker 0, or what worker 0 sent to it.
   void neighbour_sends(int from, std::int64_t iteration, float value) {
-    ASSERT_TRUE(queues.send(from, 0, iteration, {&value, 1}));
+    testing::StandInPeer(device, *queues, from).sends(0, iteration, {value});
   }
   float sent_to(int neighbour, std::int64_t iteration) const {
-    float value = 0;
-    return queues.receive(neighbour, 0, iteration, {&value, 1}) == PeerQueues::Received::kWhole
-               ? value
-               : std::nanf("");
+    testing::StandInPeer reader(device, *queues, neighbour);
+    const std::vector<PeerUpdate> update{{.rank = 0, .iteration = iteration, .weight = 1}};
+    return reader.port->reduce(update).whole == 1 ? reader.replica().front() : std::nanf("");
   }
   float published() const {
     float value = 0;
-    return queues.read_published(0, {&value, 1}) ? value : std::nanf("");
+    return queues->read_published(0, {&value, 1}) ? value : std::nanf("");
   }
 
   RunBoard board = RunBoard::create(config());
-  PeerQueues queues = PeerQueues::create(3, 5, std::vector<float>{0});
+  StoreDevice& device = store_device(Backend::kCpu);
+  std::unique_ptr<DeviceQueues> queues =
+      device.create_queues(device_queue_shape(3, 5, 1), std::vector<float>{0});
   CountingStepper stepper;
   ScriptedPeers coordinator;
   FakeClock clock;
@@ -322,7 +324,9 @@ TEST_P(PeerLoops, LearnTogetherAndMissNothing) {
   workload->initialize(parameters);
   const double before = workload->evaluate(parameters);
   const PeerPolicy policy = *peer_policy("hop:complete,max_ig=1");
-  PeerQueues queues = PeerQueues::create(kWorkers, policy.slots, parameters);
+  const auto queues =
+      store_device(Backend::kCpu)
+          .create_queues(device_queue_shape(kWorkers, policy.slots, parameters.size()), parameters);
   const RunBoard board = RunBoard::create(config);
   CompleteGraph graph(kWorkers);
   std::vector<std::thread> threads;
@@ -333,7 +337,7 @@ TEST_P(PeerLoops, LearnTogetherAndMissNothing) {
       stepper->replica_changed();
       GraphMember member(graph, kWorkers, static_cast<std::size_t>(worker));
       SystemClock clock;
-      HostPeerExchange exchange(worker, queues, *stepper);
+      HostPeerExchange exchange(worker, *queues, *stepper);
       PeerLoop(worker, board, policy, exchange, *stepper, member, clock).run();
     });
   }
@@ -345,7 +349,7 @@ TEST_P(PeerLoops, LearnTogetherAndMissNothing) {
     // In the last iteration others may have left already.
     EXPECT_GE(slot.reduced.load(), 59 * (kWorkers - 1));
   }
-  ASSERT_TRUE(average_published(queues, std::vector<bool>(kWorkers, true), parameters));
+  ASSERT_TRUE(average_published(*queues, std::vector<bool>(kWorkers, true), parameters));
   EXPECT_LT(workload->evaluate(parameters), before - 0.03);
 }
 

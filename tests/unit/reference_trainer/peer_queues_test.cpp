@@ -1,5 +1,5 @@
-// Queues between workers, what a policy asks of them, and how much memory is too much.
-#include "reference_trainer/params/peer_queues.h"
+// Queues in host memory, what a policy asks of them, and how much memory is too much.
+#include "reference_trainer/params/cpu_machine.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,17 +9,18 @@
 #include <array>
 #include <csignal>
 
+#include "reference_trainer/params/store_devices.h"
 #include "reference_trainer/run/peer_policy.h"
+#include "tests/unit/reference_trainer/device_queues_cases.h"
 #include "tests/unit/reference_trainer/support.h"
 
 namespace syncd::trainer {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::ElementsAre;
+using testing::expect_reduced;
 using ::testing::HasSubstr;
-
-constexpr std::array<float, 2> kInitial{1, 2};
+using testing::StandInPeer;
 
 TEST(PeerPolicy, KnowsTheOrderAndTheSlotsOfAPolicy) {
   EXPECT_FALSE(peer_policy("ssp:3").has_value());
@@ -37,77 +38,75 @@ TEST(PeerPolicy, KnowsTheOrderAndTheSlotsOfAPolicy) {
   EXPECT_FALSE(peer_policy("hop:ring,max_ig=many").has_value()) << "no policy at all";
 }
 
-TEST(PeerQueues, CarryUpdatesFromAnyWorkerToAny) {
-  PeerQueues queues = PeerQueues::create(3, 2, kInitial);
-  PeerQueues others = PeerQueues::attach(::dup(queues.fd()), 3);
-  EXPECT_EQ(others.parameters(), 2U);
-  EXPECT_EQ(others.slots(), 2);
-  for (int from = 0; from < 3; ++from) {
-    for (int to = 0; to < 3; ++to) {
-      if (from == to) continue;
-      const auto value = static_cast<float>(10 * from + to);
-      ASSERT_TRUE(queues.send(from, to, 7, std::array<float, 2>{value, -value}));
-    }
-  }
-  std::array<float, 2> out{};
-  for (int from = 0; from < 3; ++from) {
-    for (int to = 0; to < 3; ++to) {
-      if (from == to) continue;
-      ASSERT_EQ(others.receive(to, from, 7, out), PeerQueues::Received::kWhole);
-      const auto value = static_cast<float>(10 * from + to);
-      EXPECT_THAT(out, ElementsAre(value, -value));
-    }
-  }
-  EXPECT_EQ(others.receive(0, 1, 8, out), PeerQueues::Received::kMissing);
-  EXPECT_EQ(others.receive(0, 1, 5, out), PeerQueues::Received::kMissing) << "overwritten";
-  EXPECT_EQ(others.receive(0, 3, 7, out), PeerQueues::Received::kMissing);
-  EXPECT_FALSE(queues.send(0, 3, 7, kInitial));
-  EXPECT_FALSE(queues.send(0, -1, 7, kInitial));
+class HostQueues : public ::testing::Test {
+ protected:
+  StoreDevice& device = store_device(Backend::kCpu);
+};
+
+TEST_F(HostQueues, ReduceToTheWeightedMean) {
+  testing::reduces_to_the_weighted_mean(device);
+}
+TEST_F(HostQueues, LeaveOutWhatIsNotThere) {
+  testing::leaves_out_what_is_not_there(device);
+}
+TEST_F(HostQueues, KeepAStepAndApplyItLater) {
+  testing::keeps_a_step_and_applies_it_later(device);
+}
+TEST_F(HostQueues, HandOutNoMixture) {
+  testing::hands_out_no_mixture(device, 3'000, 512, 200);
 }
 
-TEST(PeerQueues, ANewLifeForgetsTheOldOneOfThisWorkerAlone) {
-  PeerQueues queues = PeerQueues::create(2, 2, kInitial);
-  queues.send(0, 1, 9, kInitial);
-  queues.send(1, 0, 9, kInitial);
-  queues.start_life(0);
-  std::array<float, 2> out{};
-  EXPECT_EQ(queues.receive(1, 0, 9, out), PeerQueues::Received::kMissing);
-  EXPECT_EQ(queues.receive(0, 1, 9, out), PeerQueues::Received::kWhole);
-  EXPECT_FALSE(queues.read_published(0, out));
+TEST_F(HostQueues, CarryUpdatesFromAnyWorkerToAnyOfAnotherProcess) {
+  SharedDeviceQueues queues =
+      SharedDeviceQueues::create(device, 3, 2, std::vector<float>{1, 2}, true);
+  MachineDevice<CpuMachine> elsewhere{CpuMachine()};  // as another process has it
+  SharedDeviceQueues others = SharedDeviceQueues::attach(elsewhere, ::dup(queues.fd()), 1);
+  EXPECT_EQ(others.queues().shape().parameters, 2U);
+  EXPECT_EQ(others.queues().shape().slots, 2);
+  for (int from = 0; from < 3; ++from) {
+    for (int to = 0; to < 3; ++to) {
+      if (from == to) continue;
+      const auto value = static_cast<float>(10 * from + to);
+      StandInPeer(device, queues.queues(), from).sends(to, 7, {value, -value});
+      StandInPeer reader(elsewhere, others.queues(), to);
+      expect_reduced(reader.port->reduce(std::vector<PeerUpdate>{{from, 7, 1.0}}), 1, 0, 0);
+      EXPECT_EQ(reader.replica(), (std::vector<float>{value, -value}));
+    }
+  }
+  std::vector<float> out(2);
+  EXPECT_TRUE(average_published(others.queues(), {true, true, true}, out));
+  EXPECT_EQ(out, (std::vector<float>{1, 2}));
+}
+
+TEST_F(HostQueues, ANewLifeForgetsTheOldOneOfThisWorkerAlone) {
+  const auto queues = device.create_queues(device_queue_shape(2, 2, 2), std::vector<float>{1, 2});
+  StandInPeer one(device, *queues, 0);
+  StandInPeer two(device, *queues, 1);
+  one.sends(1, 9, {3, 4});
+  two.sends(0, 9, {3, 4});
+  one.port->forget();
+  expect_reduced(two.port->reduce(std::vector<PeerUpdate>{{0, 9, 1.0}}), 0, 1, 0);
+  expect_reduced(one.port->reduce(std::vector<PeerUpdate>{{1, 9, 1.0}}), 1, 0, 0);
   // An earlier iteration than in the old life, in the slot that a later one had.
-  queues.send(0, 1, 7, kInitial);
-  EXPECT_EQ(queues.receive(1, 0, 7, out), PeerQueues::Received::kWhole);
-}
-
-TEST(PeerQueues, TheMeanIsThatOfTheWorkersThatCount) {
-  PeerQueues queues = PeerQueues::create(3, 1, kInitial);
-  std::array<float, 2> out{};
-  EXPECT_TRUE(average_published(queues, {true, true, true}, out));
-  EXPECT_EQ(out, kInitial);
-  queues.publish(0, 1, std::array<float, 2>{4, 0});
-  queues.publish(2, 1, std::array<float, 2>{7, 2});
-  EXPECT_TRUE(average_published(queues, {true, true, true}, out));
-  EXPECT_THAT(out, ElementsAre(4, 4.0F / 3));
-  EXPECT_TRUE(average_published(queues, {false, true, true}, out));
-  EXPECT_THAT(out, ElementsAre(4, 2));
-  EXPECT_FALSE(average_published(queues, {false, false, false}, out));
+  one.sends(1, 7, {5, 6});
+  expect_reduced(two.port->reduce(std::vector<PeerUpdate>{{0, 7, 1.0}}), 1, 0, 0);
 }
 
 // A worker that is killed while it sends spoils nothing but what it was sending, and its next life
 // mends that.
-TEST(PeerQueues, AKilledWriterLeavesNothingTornBehind) {
+TEST_F(HostQueues, AKilledWriterLeavesNothingTornBehind) {
   const std::vector<float> initial(20'000, 0.0F);
-  PeerQueues queues = PeerQueues::create(2, 1, initial);
+  const auto queues = device.create_queues(device_queue_shape(2, 1, initial.size()), initial);
+  StandInPeer worker(device, *queues, 0);
+  StandInPeer reader(device, *queues, 1);
   for (int round = 0; round < 5; ++round) {
     std::array<int, 2> at_work{};
     ASSERT_EQ(::pipe(at_work.data()), 0);
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
-      std::vector<float> values(initial.size());
       for (std::int64_t k = 0;; ++k) {
-        values.assign(values.size(), static_cast<float>(k % 1000));
-        queues.send(0, 1, k, values);
+        worker.sends(1, k, std::vector<float>(initial.size(), static_cast<float>(k % 1000)));
         if (k == 10 && ::write(at_work[1], "!", 1) != 1) ::_exit(1);
       }
     }
@@ -116,18 +115,18 @@ TEST(PeerQueues, AKilledWriterLeavesNothingTornBehind) {
     ::kill(child, SIGKILL);
     ASSERT_EQ(::waitpid(child, nullptr, 0), child);
     for (const int fd : at_work) ::close(fd);
-    queues.start_life(0);
-    queues.send(0, 1, 3, initial);
-    std::vector<float> out(initial.size(), 1.0F);
-    ASSERT_EQ(queues.receive(1, 0, 3, out), PeerQueues::Received::kWhole);
-    EXPECT_EQ(out, initial);
+    worker.port->forget();
+    worker.sends(1, 3, initial);
+    reader.holds(std::vector<float>(initial.size(), 1.0F));
+    expect_reduced(reader.port->reduce(std::vector<PeerUpdate>{{0, 3, 1.0}}), 1, 0, 0);
+    EXPECT_EQ(reader.replica(), initial);
   }
 }
 
-TEST(PeerQueues, TooMuchMemoryIsRefusedWithWhatNeedsIt) {
+TEST_F(HostQueues, OfTooMuchMemoryAreRefusedWithWhatNeedsIt) {
   const auto error = [](int workers, std::int64_t slots, std::size_t parameters) {
     return testing::error_of<std::invalid_argument>(
-        [&] { PeerQueues::bytes_needed(workers, slots, parameters); });
+        [&] { device_queue_shape(workers, slots, parameters); });
   };
   EXPECT_EQ(error(40, 6, 4'500), "no error");
   EXPECT_THAT(error(1024, 6, 4'500), AllOf(HasSubstr("1024 workers"),
@@ -137,15 +136,9 @@ TEST(PeerQueues, TooMuchMemoryIsRefusedWithWhatNeedsIt) {
   EXPECT_THAT(error(4, 5, std::size_t{1} << 62), HasSubstr("GiB"));
 }
 
-TEST(PeerQueues, OtherMemoryIsNotTakenForQueues) {
+TEST_F(HostQueues, AreNotFoundInOtherMemory) {
   const SharedMemory memory = SharedMemory::create_large(4096, "a test");
-  EXPECT_THAT(
-      testing::error_of<SharedMemoryError>([&] { PeerQueues::attach(::dup(memory.fd()), 2); }),
-      HasSubstr("update queues"));
-  const PeerQueues queues = PeerQueues::create(4, 1, kInitial);
-  EXPECT_THAT(
-      testing::error_of<SharedMemoryError>([&] { PeerQueues::attach(::dup(queues.fd()), 2); }),
-      HasSubstr("update queues"));
+  EXPECT_THROW(SharedDeviceQueues::attach(device, ::dup(memory.fd()), 1), SharedMemoryError);
 }
 
 }  // namespace

@@ -36,18 +36,18 @@ RunResult run_of(const std::string& policy) {
   run.curve = {{0, 0, 1.05}, {1.5, 30, 0.81}, {4, 80, 0.7}};
   run.workers.resize(2);
   for (WorkerResult& worker : run.workers) {
-    worker = {.finished = true,
-              .end = "finished",
-              .iterations = 40,
-              .computing_s = 2,
-              .waiting_s = 1,
-              .wasted_s = 0.5,
-              .active_s = 4,
-              .grants = 40,
-              .staleness_sum = 60,
-              .staleness_max = 3,
-              .restarts = 5,
-              .skipped = 2};
+    worker = {{.iterations = 40,
+               .waiting_us = 1'000'000,
+               .computing_us = 2'000'000,
+               .pushing_us = 1'000'000,
+               .wasted_us = 500'000,
+               .staleness_sum = 60,
+               .staleness_max = 3,
+               .grants = 40,
+               .restarts = 5,
+               .skipped = 2},
+              true,
+              "finished"};
   }
   run.staleness = {{0, 0, 40}, {3, 3, 40}};
   run.timeline = {.start_us = 2'000'000,
@@ -95,10 +95,10 @@ TEST(HtmlReport, HoldsEverything) {
   EXPECT_EQ(run["restarts"], 10);
   EXPECT_EQ(run["curve"]["time_s"], (Json{0.0, 1.5, 4.0}));
   EXPECT_EQ(run["curve"]["loss"], (Json{1.05, 0.81, 0.7}));
-  EXPECT_EQ(run["workers"][1], (Json{1.5, 0.0, 0.5, 1.0, 4.0}));
+  EXPECT_EQ(run["workers"][1], (Json{1.5, 1.0, 0.5, 1.0, 4.0}));
   EXPECT_EQ(run["staleness"], (Json{{0, 0, 40}, {3, 3, 40}}));
   EXPECT_EQ(run["timeline"]["what"], "about 5 iterations");
-  EXPECT_EQ(run["timeline"]["workers"][0][0]["kind"], "computing");
+  EXPECT_EQ(run["timeline"]["workers"][0][0]["what"], "computing");
   EXPECT_EQ(run["timeline"]["workers"][0][0]["end_s"], 2.05);
 }
 

@@ -27,29 +27,24 @@ RunResult good_run() {
   run.curve = {{0, 0, 1.05},    {1, 20, 0.79},    {1.5, 30, 0.81}, {2.25, 50, 0.79},
                {2.5, 55, 0.78}, {2.75, 60, 0.77}, {3, 65, 0.76},   {4, 80, 0.7}};
   run.workers.resize(2);
-  run.workers[0] = {.finished = true,
-                    .end = "finished",
-                    .iterations = 60,
-                    .computing_s = 1,
-                    .waiting_s = 3,
-                    .wasted_s = 0.5,
-                    .active_s = 4,
-                    .grants = 60,
-                    .staleness_sum = 90,
-                    .staleness_max = 3,
-                    .restarts = 2};
-  run.workers[1] = {.finished = true,
-                    .end = "finished",
-                    .iterations = 20,
-                    .computing_s = 4,
-                    .waiting_s = 0,
-                    .active_s = 4,
-                    .grants = 20,
-                    .staleness_sum = 0,
-                    .staleness_max = 0,
-                    .restarts = 1,
-                    .late = 5,
-                    .skipped = 7};
+  run.workers[0] = {{.iterations = 60,
+                     .waiting_us = 3'000'000,
+                     .computing_us = 1'000'000,
+                     .wasted_us = 500'000,
+                     .staleness_sum = 90,
+                     .staleness_max = 3,
+                     .grants = 60,
+                     .restarts = 2},
+                    true,
+                    "finished"};
+  run.workers[1] = {{.iterations = 20,
+                     .computing_us = 4'000'000,
+                     .grants = 20,
+                     .restarts = 1,
+                     .late = 5,
+                     .skipped = 7},
+                    true,
+                    "finished"};
   run.seconds = 4;
   run.iterations = 80;
   return run;
@@ -145,7 +140,7 @@ TEST(Report, SaysWhatWentWrong) {
   RunResult lost = good_run();
   lost.workers[1].finished = false;
   lost.workers[1].end = "killed by SIGKILL";
-  lost.rolled_back = 1;
+  lost.half_written = 1;
   EXPECT_EQ(lost.lost_workers(), 1);
   RunResult failed;
   failed.policy = "dssp:3-15";
@@ -154,7 +149,8 @@ TEST(Report, SaysWhatWentWrong) {
   const std::string text = render_report(context(), {lost, failed});
   EXPECT_THAT(text, HasSubstr("ssp:3: worker 1 was lost after 20 iterations (killed by SIGKILL); "
                               "the others went on\n"));
-  EXPECT_THAT(text, HasSubstr("ssp:3: 1 half-written update of lost workers was taken back\n"));
+  EXPECT_THAT(text,
+              HasSubstr("ssp:3: 1 half-written update of lost workers stayed in the parameters\n"));
   EXPECT_THAT(text, HasSubstr("dssp:3-15: the run failed: joining job x: SYNCD_E_UNSUPPORTED"));
   EXPECT_THAT(text, Not(HasSubstr("dssp:3-15: worker")));
 }

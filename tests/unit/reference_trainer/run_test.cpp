@@ -195,7 +195,7 @@ TEST(TrainerRun, WritesAReportOfWhatHappened) {
   EXPECT_THAT(html, AllOf(HasSubstr("mf under 3 policies"), HasSubstr("elastic_bsp:4"),
                           HasSubstr("--max-iterations 20"), HasSubstr("</html>")));
   for (const char* recorded :
-       {"\"kind\":\"computing\"", "\"kind\":\"pushing\"", "\"barriers_s\":["}) {
+       {"\"what\":\"computing\"", "\"what\":\"pushing\"", "\"barriers_s\":["}) {
     EXPECT_GT(count(html, recorded), 0U) << recorded;
   }
   // The series agree with the sums: every grant has its staleness, every worker its times.

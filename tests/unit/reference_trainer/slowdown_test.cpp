@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "reference_trainer/options.h"
-#include "reference_trainer/run/host_exchange.h"
+#include "reference_trainer/params/store_devices.h"
 #include "reference_trainer/run/store_loop.h"
 #include "reference_trainer/run/virtual_run.h"
 #include "tests/unit/reference_trainer/loop_support.h"
@@ -54,13 +54,15 @@ class SlowdownForms : public ::testing::TestWithParam<const char*> {
     config.iteration_us = kIterationUs;
     set_field(config.slowdown, GetParam(), "slowdown");
     const RunBoard board = RunBoard::create(config);
-    ParameterStore store = ParameterStore::create({.parameters = 1}, std::vector<float>{0});
+    SharedDeviceStore store =
+        SharedDeviceStore::create(store_device(Backend::kCpu), {.parameters = 1}, workload.workers,
+                                  std::vector<float>{0}, false);
     std::vector<std::int64_t> times;
     for (int worker = 0; worker < workload.workers; ++worker) {
       testing::CountingStepper stepper;
       testing::FakeClock clock;
       Granting coordinator;
-      HostParameterExchange exchange(store, stepper);
+      HostParameterExchange exchange(worker, store, stepper);
       StoreLoop(worker, board, exchange, stepper, coordinator, clock).run();
       times.push_back(board.slot(worker).computing_us.load());
     }
@@ -80,7 +82,7 @@ class SlowdownForms : public ::testing::TestWithParam<const char*> {
     EXPECT_EQ(result.failure, "");
     std::vector<std::int64_t> times;
     for (const WorkerResult& worker : result.workers) {
-      times.push_back(std::llround(worker.computing_s * 1e6));
+      times.push_back(worker.computing_us);
     }
     return times;
   }

@@ -171,7 +171,7 @@ TEST_F(VirtualRunTest, ALinkMakesItsTransfersTakeTime) {
   const RunResult result = run("bsp");
   EXPECT_EQ(losses(result), losses(free)) << "it changes when, not what";
   EXPECT_NEAR(result.seconds, 40 * (kIterationS + 0.06), 0.001 * result.seconds);
-  EXPECT_NEAR(result.workers[0].pushing_s, 40 * 0.06, 1e-3);
+  EXPECT_NEAR(in_seconds(result.workers[0].pushing_us), 40 * 0.06, 1e-3);
   EXPECT_EQ(result.curve.back().transfers, 2 * 120);
   EXPECT_EQ(free.curve.back().transfers, 2 * 120);
   EXPECT_EQ(run("hop:ring").curve.back().transfers, 2 * 120) << "to two neighbours";

@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "reference_trainer/model/random.h"
+#include "reference_trainer/params/store_devices.h"
 #include "reference_trainer/run/checkpoint.h"
-#include "reference_trainer/run/host_exchange.h"
 #include "reference_trainer/run/process.h"
 #include "tests/unit/reference_trainer/loop_support.h"
 #include "tests/unit/reference_trainer/support.h"
@@ -124,7 +124,7 @@ class WorkerLoopTest : public ::testing::Test {
   }
 
   void run(int worker = 0) {
-    HostParameterExchange exchange(store, stepper);
+    HostParameterExchange exchange(worker, store, stepper);
     StoreLoop(worker, board, exchange, stepper, coordinator, clock).run();
   }
 
@@ -133,16 +133,21 @@ class WorkerLoopTest : public ::testing::Test {
     Update update;
     update.indices = {0};
     update.deltas = {delta};
-    store.apply(update);
+    float replica = 0;
+    store.store().port(kOther, {.parameters = 1, .replica = &replica})->add(update, 1);
+    store.count_updates(1);
   }
-  float value() const {
+  float value() {
     float value = 0;
-    store.read_all({&value, 1});
+    EXPECT_TRUE(store.store().read_all({&value, 1}));
     return value;
   }
 
+  static constexpr int kOther = 7;
+
   RunBoard board = RunBoard::create(config());
-  ParameterStore store = ParameterStore::create({.parameters = 1}, std::vector<float>{0});
+  SharedDeviceStore store = SharedDeviceStore::create(
+      store_device(Backend::kCpu), {.parameters = 1}, kOther + 1, std::vector<float>{0}, false);
   CountingStepper stepper;
   ScriptedCoordinator coordinator;
   FakeClock clock;
@@ -457,7 +462,7 @@ class PolledWorkerLoopTest : public WorkerLoopTest {
     return config;
   }
   void run_on(const RunBoard& with) {
-    HostParameterExchange exchange(store, polled);
+    HostParameterExchange exchange(0, store, polled);
     StoreLoop(0, with, exchange, polled, coordinator, clock).run();
   }
 
@@ -805,7 +810,8 @@ TEST(WorkerLoops, TrainTogetherWithinTheBoundAndLearn) {
   std::vector<float> parameters(workload->layout().parameters);
   workload->initialize(parameters);
   const double before = workload->evaluate(parameters);
-  ParameterStore store = ParameterStore::create(workload->layout(), parameters);
+  SharedDeviceStore store = SharedDeviceStore::create(
+      store_device(Backend::kCpu), workload->layout(), kWorkers, parameters, false);
   const RunBoard board = RunBoard::create(config);
   SspHub hub(kWorkers, 2);
   std::vector<std::thread> threads;
@@ -814,7 +820,7 @@ TEST(WorkerLoops, TrainTogetherWithinTheBoundAndLearn) {
       const auto stepper = workload->make_stepper();
       HubCoordinator coordinator(hub, static_cast<std::size_t>(worker));
       SystemClock clock;
-      HostParameterExchange exchange(store, *stepper);
+      HostParameterExchange exchange(worker, store, *stepper);
       StoreLoop(worker, board, exchange, *stepper, coordinator, clock).run();
     });
   }
@@ -828,7 +834,7 @@ TEST(WorkerLoops, TrainTogetherWithinTheBoundAndLearn) {
   EXPECT_EQ(iterations, kWorkers * 60);
   EXPECT_LE(most_stale, 2);
   EXPECT_EQ(most_stale, hub.most_stale());
-  store.read_all(parameters);
+  ASSERT_TRUE(store.store().read_all(parameters));
   EXPECT_LT(workload->evaluate(parameters), before - 0.03);
 }
 
@@ -875,7 +881,8 @@ TEST(WorkerLoops, TheStoreHoldsExactlyTheAcceptedUpdates) {
   config.iterations = 300;
   set_field(config.slowdown, "none", "slowdown");
   const RunBoard board = RunBoard::create(config);
-  ParameterStore store = ParameterStore::create({.parameters = 1}, std::vector<float>{0});
+  SharedDeviceStore store = SharedDeviceStore::create(
+      store_device(Backend::kCpu), {.parameters = 1}, kWorkers, std::vector<float>{0}, false);
   std::deque<MoodyCoordinator> coordinators;
   for (std::uint64_t seed = 0; seed < kWorkers; ++seed) coordinators.emplace_back(seed);
   std::vector<std::thread> threads;
@@ -883,7 +890,7 @@ TEST(WorkerLoops, TheStoreHoldsExactlyTheAcceptedUpdates) {
     threads.emplace_back([&, worker] {
       CountingStepper stepper;
       FakeClock clock;
-      HostParameterExchange exchange(store, stepper);
+      HostParameterExchange exchange(worker, store, stepper);
       StoreLoop(worker, board, exchange, stepper, coordinators[static_cast<std::size_t>(worker)],
                 clock)
           .run();
@@ -899,7 +906,7 @@ TEST(WorkerLoops, TheStoreHoldsExactlyTheAcceptedUpdates) {
   EXPECT_GT(refused, 0);
   EXPECT_EQ(accepted, kWorkers * 300);
   float value = 0;
-  store.read_all({&value, 1});
+  ASSERT_TRUE(store.store().read_all({&value, 1}));
   EXPECT_EQ(value, static_cast<float>(accepted)) << "each update adds 1, which floats add exactly";
   EXPECT_EQ(store.updates(), accepted);
 }
