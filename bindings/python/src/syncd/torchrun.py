@@ -17,6 +17,7 @@ needs no daemon: it finds or starts one, as connect("auto") does, and its worker
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import sys
@@ -30,6 +31,7 @@ from .client import Client, connect
 
 __all__ = ["create_handler", "handler", "main", "register"]
 
+_log = logging.getLogger("syncd.torchrun")
 _MONITOR_INTERVAL_S = 0.1
 _made: dict[str, Any] = {}  # classes of torch's, made at their first use: torch is slow to import
 
@@ -220,6 +222,7 @@ def _stand_alone(options: Any) -> Client | None:
     if not options.standalone or options.rdzv_backend != BACKEND:
         return None
     client = connect("auto")
+    _log.warning("the daemon is at %s", client.address)
     options.standalone = False
     options.nnodes = "1:1"
     options.rdzv_id = f"alone-{uuid.uuid4().hex[:12]}"
