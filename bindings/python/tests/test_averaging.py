@@ -572,6 +572,24 @@ def test_the_notice_of_a_loss_ends_the_wait_and_sends_nothing_after_it():
     helper.close()
 
 
+def test_a_notice_that_comes_while_the_view_is_read_is_kept(monkeypatch):
+    job = st.run("bsp", Net(0))
+    job._living, job._changed = {"a:1", "b:2"}, False
+
+    class Member:
+        rank, label, layout = 0, (1, 1), "x"
+
+        @property
+        def address(self):  # is read by this thread; the notice is the connection's
+            job._told(SimpleNamespace(kind=syncd.EventKind.MEMBERS))
+            return "a:1"
+
+    monkeypatch.setattr(job, "_members", lambda step: [Member()])
+    monkeypatch.setattr(job, "_average", lambda *_: None)
+    job._granted(SimpleNamespace(view=7, view_size=2, view_rank=0))
+    assert job._changed
+
+
 def test_a_result_that_is_there_counts_though_a_member_is_lost():
     lost = itertools.chain([""], itertools.repeat("lost"))
     helper = _view_group.Helper(lambda: next(lost))

@@ -354,8 +354,9 @@ class AveragingJob(Job):
         else:
             members = self._members(step)
         self._peers = members
-        # The notice of a join may come after the grant.
-        self._changed |= any(one.address not in self._living for one in members)
+        # The notice of a join may come after the grant. (No |=: a notice that comes meanwhile stays.)
+        if any(one.address not in self._living for one in members):
+            self._changed = True
         plan = plan_of([one.label for one in members], step.view)
         try:
             if self._all_alike(members, plan):
