@@ -368,6 +368,39 @@ def test_iterations_are_a_workers_own(daemon, workers):
         steps()
 
 
+class Numbered(torch.utils.data.SequentialSampler):
+    """Notes the numbers of its passes."""
+
+    def set_epoch(self, number):
+        self.passes = [*getattr(self, "passes", []), number]
+
+
+def test_one_loop_after_another_goes_on(daemon):
+    sampler = Numbered(range(3))
+    loader = torch.utils.data.DataLoader(torch.arange(3.0), sampler=sampler)
+    options = {"job": "epochs", "rank": 0, "world_size": 1, "address": daemon.address}
+    with st.run("bsp:2", Net(0), **options) as job:
+
+        def iterations(**until):
+            done = []
+            for step, _ in job.steps(loader, **until):
+                done.append(step.number)
+                job.push()
+            return done
+
+        assert [iterations() for _ in range(2)] == [[0, 1, 2], [3, 4, 5]]
+        assert iterations(averagings=5) == [6, 7, 8, 9]
+        assert job.averagings == 5
+        assert iterations(averagings=5) == [], "it has come there"
+        assert iterations(averagings=6) == [10, 11]
+        assert iterations(iterations=12) == [] and iterations(iterations=13) == [12]
+        for _, _ in job.steps(loader):
+            job.push()
+            break
+        assert iterations() == [14, 15, 16] and sampler.passes == list(range(8))
+        assert job._finished
+
+
 # ---- Checkpoints
 
 

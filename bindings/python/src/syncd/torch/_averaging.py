@@ -242,6 +242,8 @@ class AveragingJob(Job):
         if averagings is None and iterations is None and epochs is None:
             epochs = 1
         self._wanted = averagings
+        if averagings is None or averagings > self._averagings:
+            self._all_have_it = False  # what an earlier call has ended with
 
         def ended() -> bool:
             return self._all_have_it or (iterations is not None and self.iteration >= iterations)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import pathlib
@@ -112,6 +113,9 @@ class Job:
         self._client: Client
         self._saver: Saver | None = None
         self._finished = False
+        self._grant: Step | None = None  # the latest
+        self._used = False  # the loop's body has had a batch for it
+        self._passes = itertools.count()  # of loaders, over all calls of steps()
         self._progress: Progress | None = None
 
     # ---- What a form adds
@@ -178,6 +182,15 @@ class Job:
         iterations  ends before iteration `iterations` of this worker
         epochs      ends after so many passes of the loader. With neither: after one
 
+        A later call goes on where this one has ended, so that a script may do something else in between:
+
+            for epoch in range(3):
+                for step, (inputs, labels) in job.steps(loader): ...
+                validate(model)
+
+        set_epoch() gets the number of the pass over all calls. What is granted at the end of a call is the
+        next one's first iteration: meanwhile this worker counts as computing.
+
         begin() waits in between, as the policy has it. If the job is stopped, the loop ends early, with a
         line in the log, and the job does not count as finished by this worker.
         Raises Error (SYNCD_E_INVALID) for a loader without batches, or one that cannot begin again.
@@ -194,20 +207,22 @@ class Job:
     def _steps(
         self, loader: Iterable[Any] | None, epochs: int | None, ended: Any
     ) -> Iterator[tuple[Iteration, Any]]:
-        batches = Batches(loader, epochs, self._who())
+        batches = Batches(loader, epochs, self._who(), self._passes)
+        self._finished = False
         with progress_of(self._options.progress, self.worker) as progress:
             self._progress = progress
-            step: Step | None = None
             while True:
                 started = time.monotonic()
-                if step is None or not self._continues():
+                step = self._grant
+                if step is None or (self._used and not self._continues()):
+                    self._grant = None  # if what follows fails
                     step = self.worker.begin(data=self._begin_data())
+                    self._used = False
                     if step.stop:
-                        if step.reason and not step.reason.startswith("finished"):
+                        self._grant = step
+                        if not _is_finished(step):
                             _log.warning("%s: the job was stopped: %s", self._who(), step.reason)
-                        else:
-                            self._finished = True
-                        return
+                        continue
                     self.iteration = step.iteration
                     self._granted(step)
                     if self._saver is not None:
@@ -215,15 +230,20 @@ class Job:
                             self._saver.save(step)
                         else:
                             self._saver.decline(step.checkpoint)
+                    self._grant = step
                     progress.waited(time.monotonic() - started)
-                    if ended():
-                        self._finished = True
-                        return
+                if step.stop:
+                    self._finished = _is_finished(step)
+                    return
+                if not self._used and ended():
+                    self._finished = True
+                    return
                 try:
                     batch = next(batches)
                 except StopIteration:
                     self._finished = True
                     return
+                self._used = True
                 self._starts(step)
                 yield Iteration(self, step, batch), batch
                 progress.stepped(self.iteration)
@@ -383,3 +403,8 @@ class Job:
     def _who(self) -> str:
         worker = self.worker
         return f"job {worker.job}, worker {worker.rank}"
+
+
+def _is_finished(step: Step) -> bool:
+    """Of a step that ends the loop: whether the job has come to its end."""
+    return not step.reason or step.reason.startswith("finished")
