@@ -189,6 +189,7 @@ class AveragingJob(Job):
         self._wanted: int | None = None
         self._all_have_it = False  # the last average that is wanted
         self._view = 0
+        self._skipped = False  # a batch, perhaps after the optimizer's step
         self._trained_steps = self._trained_samples = 0  # since the average of the label
         self._failures = 0
         self._batch: Any = None
@@ -261,7 +262,10 @@ class AveragingJob(Job):
         loss     a number, or a tensor of one
         samples  in the batch; 0: the length of its first tensor. Of use with weight="samples", and to those
                  who look at the job
+
+        Raises Error (SYNCD_E_STATE) when it is called twice for a batch.
         """
+        self._check_not_done()
         length = _length(self._batch) if samples == 0 else samples
         if length is None and self._weight == "samples":
             raise error_of(
@@ -270,10 +274,11 @@ class AveragingJob(Job):
                 "job.push(samples=len(inputs))",
             )
         samples = length or 0
+        size = sum(one.numel() * one.element_size() for one in self.model.parameters())
+        pushed = self._push(loss, samples, size)
         self._trained_steps += 1
         self._trained_samples += samples
-        size = sum(one.numel() * one.element_size() for one in self.model.parameters())
-        return self._push(loss, samples, size)
+        return pushed
 
     # ---- What the base asks for
 
@@ -320,9 +325,14 @@ class AveragingJob(Job):
             has = "no" if self._loaded is None else "an"
             raise ValueError(f"it was saved with {has} outer optimizer")
 
+    def _pass_over(self) -> None:
+        self._skipped = True
+        super()._pass_over()
+
     def _may_save(self) -> bool:
         """Only the view's own average."""
-        return self._label is not None and self._label[1] == self._view and self._trained_steps == 0
+        trained = self._trained_steps > 0 or self._skipped
+        return self._label is not None and self._label[1] == self._view and not trained
 
     def _closing(self, error: BaseException | None) -> None:
         if error is None and self._group is not None:
@@ -479,6 +489,7 @@ class AveragingJob(Job):
             self._synchronize(tensors)
         self._label = plan.label
         self._trained_steps = self._trained_samples = self._failures = 0
+        self._skipped = False
         self._group, self._staging = made, staging
         self._confirm()
 
