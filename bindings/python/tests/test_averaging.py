@@ -584,6 +584,37 @@ def test_zero_weight_keeps_nan_out():
     assert _staging.Staging(tensors, None).fill(tensors, 0, 0.0, "w").tolist() == [0, 0]
 
 
+def test_a_mask_keeps_its_infinities(monkeypatch):
+    monkeypatch.setattr(_staging, "_PIECE", 2)
+    inf, lowest = float("inf"), torch.finfo(torch.float32).min
+    given = [
+        {"mask": torch.tensor([0.0, -inf, lowest, other, 1.0], dtype=kind), "w": torch.ones(2)}
+        for kind, other in [(torch.float32, inf), (torch.float32, -inf)]
+    ]
+    stagings = [_staging.Staging(one, None, {"mask"}) for one in given]
+    flats = [staging.fill(one, 0, 2.0, "w") for staging, one in zip(stagings, given)]
+    flats[0].copy_(flats[0] + flats[1])
+    stagings[0].apply(given[0], stagings[0].total(), None)
+    assert given[0]["mask"].tolist() == [0, -inf, lowest, inf, 1]
+    given[0]["mask"][0] = float("nan")
+    with pytest.raises(syncd.Invalid, match="w: mask is NaN, and is not averaged"):
+        stagings[0].fill(given[0], 0, 2.0, "w")
+
+
+def test_a_model_with_a_mask_is_averaged(workers):
+    def masked(value):
+        model = Net(value)
+        model.register_buffer("mask", torch.full((3, 3), float("-inf")).triu(1))
+        return model
+
+    two = [workers.more(rank, 0, world=2, model=masked(100 * rank)) for rank in range(2)]
+    for one in two:
+        one.granted()
+    step(two, [4, 8])
+    assert values(two) == [6, 6]
+    assert torch.equal(two[1].model.mask, masked(0).mask)
+
+
 def test_what_is_not_exchanged():
     model = Net(3)
     assert list(_staging.exchanged(model)) == ["w", "mean", "count"]

@@ -121,7 +121,8 @@ class AveragingJob(Job):
     after the timeout, is skipped: each goes on from its own parameters. At the next one, whoever has not the
     latest average first takes parameters, buffers and the outer optimizer's state from a worker that has
     it, and weighs 0; so does one that joins or comes back, who also takes the optimizer's state (its
-    hyperparameters stay its own). At the start all take rank 0's. Integer buffers are that worker's.
+    hyperparameters stay its own). At the start all take rank 0's. Integer buffers are that worker's. Where a
+    buffer's mean is infinite, as a mask's is, each keeps its own number.
     A checkpoint holds an average, never parameters in between.
 
     Entering the `with` block raises Error (SYNCD_E_UNSUPPORTED) for sharded parameters (FSDP, DTensor), and
@@ -445,7 +446,9 @@ class AveragingJob(Job):
         weight = 0.0 if rank in plan.takers else self._own_weight()
         tensors = exchanged(self.model)
         staging = self._staging or Staging(
-            tensors, torch.device("cpu") if self._backend == "gloo" else None
+            tensors,
+            torch.device("cpu") if self._backend == "gloo" else None,
+            tensors.keys() - dict(self.model.named_parameters()).keys(),
         )
         joins = any(members[at].label is None for at in plan.takers)
         group = self._group_of_before(place, members)
