@@ -368,6 +368,55 @@ def test_iterations_are_a_workers_own(daemon, workers):
         steps()
 
 
+class Numbered(torch.utils.data.SequentialSampler):
+    """Notes the numbers of its passes."""
+
+    def set_epoch(self, number):
+        self.passes = [*getattr(self, "passes", []), number]
+
+
+def test_one_loop_after_another_goes_on(daemon):
+    sampler = Numbered(range(3))
+    loader = torch.utils.data.DataLoader(torch.arange(3.0), sampler=sampler)
+    options = {"job": "epochs", "rank": 0, "world_size": 1, "address": daemon.address}
+    with st.run("bsp:2", Net(0), **options) as job:
+
+        def iterations(**until):
+            done = []
+            for step, _ in job.steps(loader, **until):
+                done.append(step.number)
+                job.push()
+            return done
+
+        assert [iterations() for _ in range(2)] == [[0, 1, 2], [3, 4, 5]]
+        assert iterations(averagings=5) == [6, 7, 8, 9]
+        assert job.averagings == 5
+        assert iterations(averagings=5) == [], "it has come there"
+        assert iterations(averagings=6) == [10, 11]
+        assert iterations(iterations=12) == [] and iterations(iterations=13) == [12]
+        for _, _ in job.steps(loader):
+            job.push()
+            break
+        assert iterations() == [14, 15, 16] and sampler.passes == list(range(8))
+        assert job._finished
+
+
+def test_a_body_without_push_goes_on(daemon):
+    options = {"job": "skips", "rank": 0, "world_size": 1, "address": daemon.address}
+    with st.run("bsp:2", Net(0), weight="steps", **options) as job:
+        for step, _ in job.steps(iterations=7):
+            if step.number < 4:
+                assert job.averagings == 0, "nobody has trained"
+                # Of 3 the view is that of 2, whose body may have trained all the same.
+                assert job._may_save() == (step.number % 2 == 0)
+                continue
+            job.push()
+            with pytest.raises(syncd.Error, match="worker 0: push\\(\\) is called once for each batch"):
+                job.push()
+            assert job._trained_steps == 1 + step.number % 2
+        assert job.averagings == 1 and step.number == 6
+
+
 # ---- Checkpoints
 
 
@@ -535,6 +584,37 @@ def test_zero_weight_keeps_nan_out():
     assert _staging.Staging(tensors, None).fill(tensors, 0, 0.0, "w").tolist() == [0, 0]
 
 
+def test_a_mask_keeps_its_infinities(monkeypatch):
+    monkeypatch.setattr(_staging, "_PIECE", 2)
+    inf, lowest = float("inf"), torch.finfo(torch.float32).min
+    given = [
+        {"mask": torch.tensor([0.0, -inf, lowest, other, 1.0], dtype=kind), "w": torch.ones(2)}
+        for kind, other in [(torch.float32, inf), (torch.float32, -inf)]
+    ]
+    stagings = [_staging.Staging(one, None, {"mask"}) for one in given]
+    flats = [staging.fill(one, 0, 2.0, "w") for staging, one in zip(stagings, given)]
+    flats[0].copy_(flats[0] + flats[1])
+    stagings[0].apply(given[0], stagings[0].total(), None)
+    assert given[0]["mask"].tolist() == [0, -inf, lowest, inf, 1]
+    given[0]["mask"][0] = float("nan")
+    with pytest.raises(syncd.Invalid, match="w: mask is NaN, and is not averaged"):
+        stagings[0].fill(given[0], 0, 2.0, "w")
+
+
+def test_a_model_with_a_mask_is_averaged(workers):
+    def masked(value):
+        model = Net(value)
+        model.register_buffer("mask", torch.full((3, 3), float("-inf")).triu(1))
+        return model
+
+    two = [workers.more(rank, 0, world=2, model=masked(100 * rank)) for rank in range(2)]
+    for one in two:
+        one.granted()
+    step(two, [4, 8])
+    assert values(two) == [6, 6]
+    assert torch.equal(two[1].model.mask, masked(0).mask)
+
+
 def test_what_is_not_exchanged():
     model = Net(3)
     assert list(_staging.exchanged(model)) == ["w", "mean", "count"]
@@ -570,6 +650,24 @@ def test_the_notice_of_a_loss_ends_the_wait_and_sends_nothing_after_it():
     why[0] = ""
     assert helper.run(lambda check: 7, PATIENCE_S) == 7, "on another thread"
     helper.close()
+
+
+def test_a_notice_that_comes_while_the_view_is_read_is_kept(monkeypatch):
+    job = st.run("bsp", Net(0))
+    job._living, job._changed = {"a:1", "b:2"}, False
+
+    class Member:
+        rank, label, layout = 0, (1, 1), "x"
+
+        @property
+        def address(self):  # is read by this thread; the notice is the connection's
+            job._told(SimpleNamespace(kind=syncd.EventKind.MEMBERS))
+            return "a:1"
+
+    monkeypatch.setattr(job, "_members", lambda step: [Member()])
+    monkeypatch.setattr(job, "_average", lambda *_: None)
+    job._granted(SimpleNamespace(view=7, view_size=2, view_rank=0))
+    assert job._changed
 
 
 def test_a_result_that_is_there_counts_though_a_member_is_lost():

@@ -1,8 +1,10 @@
 """Agreed checkpoints: what is asked for, saved, found again, and what a SIGTERM brings about."""
 
 import json
+import os
 import signal
 import threading
+import types
 
 import pytest
 
@@ -82,6 +84,44 @@ def test_sigterm_to_all_of_them_saves_one_common_step(daemon, group, number):
     assert found.number >= 1 and found.open == 0
     assert {shard.iteration for shard in found.shards} == {found.iteration}
     assert len(found.shards) == WORKERS
+
+
+@pytest.fixture
+def notes():
+    """A pipe that gets the numbers of this process's signals, as far as they are passed on."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    signal.set_wakeup_fd(write)
+    kept = [(one, signal.getsignal(one)) for one in (signal.SIGTERM, signal.SIGUSR1)]
+    yield read
+    signal.set_wakeup_fd(-1)
+    for one, handler in kept:
+        signal.signal(one, handler)
+    os.close(read)
+    os.close(write)
+
+
+def test_a_sigterm_to_a_forked_process_is_its_own(notes, monkeypatch):
+    monkeypatch.setattr(checkpoint, "_preempted", lambda *_: None)
+    checkpoint.on_sigterm(types.SimpleNamespace())
+    signal.signal(signal.SIGUSR1, lambda *_: None)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(write, b"x")
+            os.read(notes, 1)  # which comes only if the signal to this process does not end it
+        finally:
+            os._exit(1)
+    assert os.read(read, 1) == b"x"
+    os.kill(child, signal.SIGTERM)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM
+    os.kill(os.getpid(), signal.SIGUSR1)
+    assert os.read(notes, 64) == bytes([signal.SIGUSR1]), "here its signal is not noted"
+    assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    os.close(read)
+    os.close(write)
 
 
 def test_sigterm_while_a_worker_is_lost_ends_at_once(daemon, group):

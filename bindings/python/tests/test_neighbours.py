@@ -147,6 +147,37 @@ def test_notify_ack_with_several_batches_in_an_iteration():
         job.mix()
 
 
+def test_an_iteration_goes_on_in_the_next_loop(monkeypatch):
+    job, calls = job_of("notify_ack:complete,every=3", model_of(9.0), {}, [syncd.Update(0, 0, 1.0)])
+    steps = iter([step_of(0), step_of(1), syncd.Step(2, False, False, False, True, 0, reason="by hand")])
+    monkeypatch.setattr(job.worker, "begin", lambda data: next(steps), raising=False)
+    done = []
+    for _ in range(4):
+        for step, _ in job.steps([None] * 2):
+            done.append(step.number)
+            job.mix()
+    assert done == [0, 0, 0, 1, 1, 1], "begin() is not asked after the end"
+    assert [one for one in calls if "push" in one] == ["push (None, 0, 8)"] * 2
+    assert not job._finished
+
+
+@pytest.mark.parametrize("policy", ["hop:complete", "notify_ack:complete", "notify_ack:complete,every=2"])
+def test_a_batch_without_mix_is_mixed_without_its_gradient(policy, monkeypatch):
+    job, calls = job_of(policy, model_of(9.0), {}, [syncd.Update(0, 0, 1.0)])
+    steps = map(step_of, range(9))
+    monkeypatch.setattr(job.worker, "begin", lambda data: next(steps), raising=False)
+    for step, _ in job.steps([None] * 2, iterations=2):
+        job.model.weight.grad = torch.ones(1, 1)
+        if step.number == 0:
+            continue
+        job.mix()
+    for number in range(2):
+        done = [f"collect {number}", f"consumed {number}"]
+        assert [one for one in calls if one in done] == done
+    batches = 2 if "every" in policy else 1
+    assert job.model.weight.item() == 9.0 - batches
+
+
 def test_an_update_that_was_lost_is_left_out_and_the_weights_renormalized():
     updates = [third(rank, 5) for rank in range(3)]
     job, _ = job_of("hop:complete", model_of(3.0), {1: None, 2: 8.0}, updates)

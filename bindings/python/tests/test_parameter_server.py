@@ -1,5 +1,6 @@
 """The parameter server: interleavings with stepped objects, in this process."""
 
+import itertools
 import random
 import socket
 import time
@@ -647,6 +648,7 @@ def test_a_job_pulls_when_the_server_has_begun_another_life():
         assert job.dropped_updates == 1 and values(new) == [6]
         job._granted(step_of())
         assert model[0].tolist() == [6] * 4
+        job._done = False  # another batch
         model[0].sum().backward()
         job.push()
         assert values(new) == [5] and job.dropped_updates == 1
@@ -669,6 +671,31 @@ def test_a_gradient_that_is_not_finite_is_named_with_worker_and_iteration():
             one.grad = torch.ones_like(one)  # the script may go on
         job.push()
         assert server.parameters.updates == 1
+        job._closed()
+
+
+def test_a_skipped_batch_sends_nothing_and_a_second_push_is_refused(monkeypatch, caplog):
+    model = model_of(4)
+    with serving() as (server, place):
+        job = job_of(model, place)
+        steps = map(step_of, itertools.count())
+        monkeypatch.setattr(job.worker, "begin", lambda data: next(steps), raising=False)
+        job.pull()
+        for step, _ in job.steps(iterations=4):
+            assert model[0].grad is None
+            model[0].sum().backward()
+            if step.number in (1, 2):
+                continue
+            job.push()
+            with pytest.raises(syncd.Error, match="worker 0: push\\(\\) is called once for each batch"):
+                job.push()
+        assert server.parameters.updates == 2
+        pushes = [("push", None, 0, size) for size in (16, 0, 0, 16)]
+        assert [one for one in job.worker.calls if one != "mark"] == pushes
+        assert [one.message for one in caplog.records] == [
+            "job job, worker 0: iteration 1 has ended without push(), as one whose batch is skipped; "
+            "later ones are not named"
+        ]
         job._closed()
 
 

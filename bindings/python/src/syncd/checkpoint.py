@@ -26,6 +26,7 @@ import socket
 import sys
 import threading
 import time
+import weakref
 from typing import Any, Callable, Iterator, NamedTuple
 
 from .client import Checkpoint, Step, Worker
@@ -337,6 +338,43 @@ def _pauses(rank: int) -> Iterator[float]:
         pause = min(2 * pause, _PAUSE_MAX_S)
 
 
+# Of on_sigterm(): what a forked process must not write to.
+_ends: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+_held = threading.local()
+
+
+def _note(*_: object) -> None:
+    """Handles SIGTERM; what is to be done a thread does."""
+
+
+def _before_fork() -> None:
+    # Until the child has its own ways: a signal to it would be this process's.
+    _held.mask = None
+    if signal.getsignal(signal.SIGTERM) is _note:
+        _held.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+
+
+def _after_fork() -> None:
+    if _held.mask is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _held.mask)
+
+
+def _in_child() -> None:
+    if _ends:
+        wakes = signal.set_wakeup_fd(-1)
+        if wakes not in [one.fileno() for one in _ends]:
+            signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
+        for one in list(_ends):
+            one.close()
+        _ends.clear()
+    if signal.getsignal(signal.SIGTERM) is _note:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _after_fork()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
+
+
 def on_sigterm(worker: Worker, wait: float = 20.0) -> None:
     """From now on a SIGTERM asks for a checkpoint, waits `wait` seconds at most until it is complete,
     leaves as preempted and ends the process with 143. One that was complete in the last 20 s, since the
@@ -346,14 +384,16 @@ def on_sigterm(worker: Worker, wait: float = 20.0) -> None:
 
     A thread of its own takes the signal, because a handler of Python's never runs while the main
     thread is in a collective that hangs. Meanwhile the main thread must go on with its loop: it is
-    there that the state is saved. To be called in the main thread, once.
+    there that the state is saved. To be called in the main thread, once. A process that is forked from this
+    one ends by SIGTERM as by default.
     """
     told, tell = socket.socketpair()
     for end in (told, tell):
         end.setblocking(False)
     before = signal.set_wakeup_fd(tell.fileno(), warn_on_full_buffer=False)
-    signal.signal(signal.SIGTERM, lambda *_: None)  # so that the number is written
+    signal.signal(signal.SIGTERM, _note)  # so that the number is written
     told.setblocking(True)
+    _ends.update((told, tell))
 
     def take() -> None:
         while True:

@@ -121,7 +121,8 @@ class AveragingJob(Job):
     after the timeout, is skipped: each goes on from its own parameters. At the next one, whoever has not the
     latest average first takes parameters, buffers and the outer optimizer's state from a worker that has
     it, and weighs 0; so does one that joins or comes back, who also takes the optimizer's state (its
-    hyperparameters stay its own). At the start all take rank 0's. Integer buffers are that worker's.
+    hyperparameters stay its own). At the start all take rank 0's. Integer buffers are that worker's. Where a
+    buffer's mean is infinite, as a mask's is, each keeps its own number.
     A checkpoint holds an average, never parameters in between.
 
     Entering the `with` block raises Error (SYNCD_E_UNSUPPORTED) for sharded parameters (FSDP, DTensor), and
@@ -189,6 +190,7 @@ class AveragingJob(Job):
         self._wanted: int | None = None
         self._all_have_it = False  # the last average that is wanted
         self._view = 0
+        self._skipped = False  # a batch, perhaps after the optimizer's step
         self._trained_steps = self._trained_samples = 0  # since the average of the label
         self._failures = 0
         self._batch: Any = None
@@ -242,6 +244,8 @@ class AveragingJob(Job):
         if averagings is None and iterations is None and epochs is None:
             epochs = 1
         self._wanted = averagings
+        if averagings is None or averagings > self._averagings:
+            self._all_have_it = False  # what an earlier call has ended with
 
         def ended() -> bool:
             return self._all_have_it or (iterations is not None and self.iteration >= iterations)
@@ -259,7 +263,10 @@ class AveragingJob(Job):
         loss     a number, or a tensor of one
         samples  in the batch; 0: the length of its first tensor. Of use with weight="samples", and to those
                  who look at the job
+
+        Raises Error (SYNCD_E_STATE) when it is called twice for a batch.
         """
+        self._check_not_done()
         length = _length(self._batch) if samples == 0 else samples
         if length is None and self._weight == "samples":
             raise error_of(
@@ -268,10 +275,11 @@ class AveragingJob(Job):
                 "job.push(samples=len(inputs))",
             )
         samples = length or 0
+        size = sum(one.numel() * one.element_size() for one in self.model.parameters())
+        pushed = self._push(loss, samples, size)
         self._trained_steps += 1
         self._trained_samples += samples
-        size = sum(one.numel() * one.element_size() for one in self.model.parameters())
-        return self._push(loss, samples, size)
+        return pushed
 
     # ---- What the base asks for
 
@@ -318,9 +326,14 @@ class AveragingJob(Job):
             has = "no" if self._loaded is None else "an"
             raise ValueError(f"it was saved with {has} outer optimizer")
 
+    def _pass_over(self) -> None:
+        self._skipped = True
+        super()._pass_over()
+
     def _may_save(self) -> bool:
         """Only the view's own average."""
-        return self._label is not None and self._label[1] == self._view and self._trained_steps == 0
+        trained = self._trained_steps > 0 or self._skipped
+        return self._label is not None and self._label[1] == self._view and not trained
 
     def _closing(self, error: BaseException | None) -> None:
         if error is None and self._group is not None:
@@ -354,8 +367,9 @@ class AveragingJob(Job):
         else:
             members = self._members(step)
         self._peers = members
-        # The notice of a join may come after the grant.
-        self._changed |= any(one.address not in self._living for one in members)
+        # The notice of a join may come after the grant. (No |=: a notice that comes meanwhile stays.)
+        if any(one.address not in self._living for one in members):
+            self._changed = True
         plan = plan_of([one.label for one in members], step.view)
         try:
             if self._all_alike(members, plan):
@@ -432,7 +446,9 @@ class AveragingJob(Job):
         weight = 0.0 if rank in plan.takers else self._own_weight()
         tensors = exchanged(self.model)
         staging = self._staging or Staging(
-            tensors, torch.device("cpu") if self._backend == "gloo" else None
+            tensors,
+            torch.device("cpu") if self._backend == "gloo" else None,
+            tensors.keys() - dict(self.model.named_parameters()).keys(),
         )
         joins = any(members[at].label is None for at in plan.takers)
         group = self._group_of_before(place, members)
@@ -476,6 +492,7 @@ class AveragingJob(Job):
             self._synchronize(tensors)
         self._label = plan.label
         self._trained_steps = self._trained_samples = self._failures = 0
+        self._skipped = False
         self._group, self._staging = made, staging
         self._confirm()
 

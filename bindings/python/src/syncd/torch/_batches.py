@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Iterable, Iterator
 
 import torch
@@ -12,17 +13,25 @@ from ..errors import Status, error_of
 class Batches:
     """Batches of a loader, which begins again when it has ended.
 
-    loader  a DataLoader or another iterable; None: every batch is None. A sampler's set_epoch() is called
-            with the number of each pass
-    passes  after so many it ends; None: never
-    who     names the worker in errors
+    loader   a DataLoader or another iterable; None: every batch is None. A sampler's set_epoch() is called
+             with the number of each pass
+    passes   after so many it ends; None: never
+    who      names the worker in errors
+    numbers  of the passes; None: from 0
     """
 
-    def __init__(self, loader: Iterable[Any] | None, passes: int | None, who: str) -> None:
+    def __init__(
+        self,
+        loader: Iterable[Any] | None,
+        passes: int | None,
+        who: str,
+        numbers: Iterator[int] | None = None,
+    ) -> None:
         self._loader = loader
         self._passes = passes
         self._who = who
         self._pass = -1
+        self._numbers = itertools.count() if numbers is None else numbers
         self._of_this_pass = 0
         self._batches: Iterator[Any] | None = None
 
@@ -51,8 +60,9 @@ class Batches:
         self._pass += 1
         self._of_this_pass = 0
         set_epoch = getattr(getattr(self._loader, "sampler", None), "set_epoch", None)
+        number = next(self._numbers)
         if set_epoch is not None:
-            set_epoch(self._pass)
+            set_epoch(number)
         assert self._loader is not None
         self._batches = iter(self._loader)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import pathlib
@@ -93,6 +94,7 @@ class Job:
     """
 
     form = ""
+    _done_by = "push()"  # what the loop's body calls
     _sharded = False  # whether each worker saves a part of the checkpoint of its own
 
     def __init__(
@@ -112,6 +114,11 @@ class Job:
         self._client: Client
         self._saver: Saver | None = None
         self._finished = False
+        self._grant: Step | None = None  # the latest
+        self._used = False  # the loop's body has had a batch for it
+        self._done = False  # and has said so: with _done_by
+        self._skips = False  # some were skipped
+        self._passes = itertools.count()  # of loaders, over all calls of steps()
         self._progress: Progress | None = None
 
     # ---- What a form adds
@@ -136,6 +143,10 @@ class Job:
 
     def _starts(self, step: Step) -> None:
         """Before the loop's body: the iteration has a batch."""
+
+    def _pass_over(self) -> None:
+        """Ends what the loop's body has skipped, without an update."""
+        self._push(None, 0, 0)
 
     def _may_save(self) -> bool:
         """Whether a checkpoint that is asked for now may be saved."""
@@ -178,6 +189,18 @@ class Job:
         iterations  ends before iteration `iterations` of this worker
         epochs      ends after so many passes of the loader. With neither: after one
 
+        A later call goes on where this one has ended, so that a script may do something else in between:
+
+            for epoch in range(3):
+                for step, (inputs, labels) in job.steps(loader): ...
+                validate(model)
+
+        set_epoch() gets the number of the pass over all calls. What is granted at the end of a call is the
+        next one's first iteration: meanwhile this worker counts as computing.
+
+        A body that goes on without push() or mix(), as by `continue`, skips its batch: the iteration counts,
+        and nothing of it is sent or weighed.
+
         begin() waits in between, as the policy has it. If the job is stopped, the loop ends early, with a
         line in the log, and the job does not count as finished by this worker.
         Raises Error (SYNCD_E_INVALID) for a loader without batches, or one that cannot begin again.
@@ -194,20 +217,24 @@ class Job:
     def _steps(
         self, loader: Iterable[Any] | None, epochs: int | None, ended: Any
     ) -> Iterator[tuple[Iteration, Any]]:
-        batches = Batches(loader, epochs, self._who())
+        batches = Batches(loader, epochs, self._who(), self._passes)
+        self._finished = False
         with progress_of(self._options.progress, self.worker) as progress:
             self._progress = progress
-            step: Step | None = None
             while True:
                 started = time.monotonic()
-                if step is None or not self._continues():
+                step = self._grant
+                if self._used and not self._done:
+                    self._skip_batch()
+                if step is None or (self._used and not self._continues()):
+                    self._grant = None  # if what follows fails
                     step = self.worker.begin(data=self._begin_data())
+                    self._used = False
                     if step.stop:
-                        if step.reason and not step.reason.startswith("finished"):
+                        self._grant = step
+                        if not _is_finished(step):
                             _log.warning("%s: the job was stopped: %s", self._who(), step.reason)
-                        else:
-                            self._finished = True
-                        return
+                        continue
                     self.iteration = step.iteration
                     self._granted(step)
                     if self._saver is not None:
@@ -215,18 +242,41 @@ class Job:
                             self._saver.save(step)
                         else:
                             self._saver.decline(step.checkpoint)
+                    self._grant = step
                     progress.waited(time.monotonic() - started)
-                    if ended():
-                        self._finished = True
-                        return
+                if step.stop:
+                    self._finished = _is_finished(step)
+                    return
+                if not self._used and ended():
+                    self._finished = True
+                    return
                 try:
                     batch = next(batches)
                 except StopIteration:
                     self._finished = True
                     return
                 self._starts(step)
+                self._used, self._done = True, False
                 yield Iteration(self, step, batch), batch
                 progress.stepped(self.iteration)
+
+    def _skip_batch(self) -> None:
+        if not self._skips:
+            _log.warning(
+                "%s: iteration %d has ended without %s, as one whose batch is skipped; "
+                "later ones are not named",
+                self._who(), self.iteration, self._done_by,
+            )  # fmt: skip
+            self._skips = True
+        self._pass_over()
+        self._done = True
+
+    def _check_not_done(self) -> None:
+        if self._done:
+            raise error_of(
+                Status.E_STATE,
+                f"{self._who()}: {self._done_by} is called once for each batch of job.steps()",
+            )
 
     def _push(self, loss: Any, samples: int, size: int) -> Pushed:
         """worker.push(); the loss may be a tensor of one element. If the job has been stopped, steps() ends
@@ -234,9 +284,11 @@ class Job:
         if isinstance(loss, torch.Tensor):
             loss = loss.item()
         try:
-            return self.worker.push(loss, samples, size)
+            pushed = self.worker.push(loss, samples, size)
         except Stopped:
-            return Pushed(self.iteration, True)
+            pushed = Pushed(self.iteration, True)
+        self._done = True
+        return pushed
 
     # ---- Beginning and end
 
@@ -383,3 +435,8 @@ class Job:
     def _who(self) -> str:
         worker = self.worker
         return f"job {worker.job}, worker {worker.rank}"
+
+
+def _is_finished(step: Step) -> bool:
+    """Of a step that ends the loop: whether the job has come to its end."""
+    return not step.reason or step.reason.startswith("finished")

@@ -172,6 +172,7 @@ class NeighbourJob(Job):
 
     form = "neighbours"
     _sharded = True
+    _done_by = "mix()"
 
     def __init__(
         self,
@@ -267,6 +268,9 @@ class NeighbourJob(Job):
             with self._unless_given_up():
                 self._send(step)
 
+    def _pass_over(self) -> None:
+        self.mix(apply=lambda: None)
+
     def _closing(self, error: BaseException | None) -> None:
         if error is None:
             self._exchange.flush(_FLUSH_S)
@@ -302,6 +306,7 @@ class NeighbourJob(Job):
         assert self.optimizer is not None
         apply = apply or self.optimizer.step
         self._batches += 1
+        self._done = True
         self._loss = (loss, samples)
         if self._rules.acknowledges:
             apply()

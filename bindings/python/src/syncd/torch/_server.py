@@ -178,8 +178,10 @@ class ServerJob(Job):
 
         A parameter whose gradient is None is not changed. Sparse gradients are sent dense.
         Raises Error: SYNCD_E_INVALID for a gradient that is not finite (nothing of the update is applied),
-        SYNCD_E_UNREACHABLE if the server is lost; and what Worker.push() does.
+        SYNCD_E_UNREACHABLE if the server is lost; SYNCD_E_STATE when it is called twice for a batch; and what
+        Worker.push() does.
         """
+        self._check_not_done()
         gradients = [one.grad for one in self._parameters]
         self.worker.mark()
         self._with_server(lambda link: self._send(link, gradients))
@@ -213,6 +215,10 @@ class ServerJob(Job):
         link = self._link
         if step.pull or step.skip or link is None or link.news["life"] != self._life:
             self.pull()
+
+    def _pass_over(self) -> None:
+        self._drop_gradients()
+        super()._pass_over()
 
     def _drop_gradients(self) -> None:
         for one in self._parameters:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, NamedTuple, Sequence
+from typing import Any, Callable, Collection, NamedTuple, Sequence
 
 import torch
 
@@ -53,9 +53,16 @@ class Staging:
 
     tensors  of exchanged()
     device   where the collectives find it; None: where each tensor is
+    buffers  names of those that may hold infinities, as masks do
     """
 
-    def __init__(self, tensors: dict[str, torch.Tensor], device: torch.device | None) -> None:
+    def __init__(
+        self,
+        tensors: dict[str, torch.Tensor],
+        device: torch.device | None,
+        buffers: Collection[str] = (),
+    ) -> None:
+        self._buffers = frozenset(buffers)
         self.buckets: list[_Bucket] = []
         kinds: dict[Any, list[str]] = {}
         for name, one in tensors.items():
@@ -105,7 +112,7 @@ class Staging:
     ) -> torch.Tensor:
         """Bucket `at` with the tensors times `weight`; 0 reads none of them.
 
-        Raises Invalid, with the tensor's name, where one is not finite.
+        Raises Invalid, with the tensor's name, where one is not finite, or a buffer NaN.
         """
         flat, parts = self.buckets[at]
         if weight == 0:
@@ -119,10 +126,17 @@ class Staging:
                     view.copy_(one).mul_(weight)
                 check = check + view.sum()
             # A finite sum holds neither NaN nor infinity.
-            if not math.isfinite(check) and not bool(tensors[name].isfinite().all()):
+            if math.isfinite(check):
+                continue
+            if name in self._buffers:
+                wrong = "NaN" if bool(tensors[name].isnan().any()) else ""
+            else:
+                finite = bool(tensors[name].isfinite().all())
+                wrong = "" if finite else "not finite (NaN or infinity)"
+            if wrong:
                 raise error_of(
                     Status.E_INVALID,
-                    f"{who}: {name} is not finite (NaN or infinity), and is not averaged; lower the "
+                    f"{who}: {name} is {wrong}, and is not averaged; lower the "
                     "learning rate, clip gradients, or look at the loss",
                 )
         flat[-1] = weight
@@ -138,14 +152,18 @@ class Staging:
         return float(self.buckets[0].flat[-1].item()) if self.buckets else 0.0
 
     def apply(self, tensors: dict[str, torch.Tensor], total: float, outer: Outer | None) -> None:
-        """The mean into the tensors; with `outer` its step decides what the parameters become."""
+        """The mean into the tensors; with `outer` its step decides what the parameters become. A buffer keeps
+        its own number where the mean is not finite."""
         for _, parts in self.buckets:
             for name, views in parts:
                 if outer is not None and name in outer.anchors:
                     outer.take(name, views, total)
                     continue
                 for one, view in zip(_pieces(tensors[name]), views):
-                    if _alike(one, view):
+                    if name in self._buffers:
+                        view.div_(total)
+                        one.copy_(torch.where(view.isfinite(), view, one.to(view)))
+                    elif _alike(one, view):
                         torch.div(view, total, out=one)
                     else:
                         one.copy_(view.div_(total))
