@@ -40,13 +40,13 @@ with st.run(
         print(f"server {job._child.pid}")
     print(f"in {model.bias[0].item():.0f} resumed {job.resumed}")
     for step, _ in job.steps(iterations=int(iterations)):
-        print(f"step {step.number} has {model.bias[0].item():.0f}")
+        print(f"step {step} has {model.bias[0].item():.0f}")
         assert len({one.item() for one in [*model.weight.flatten(), *model.bias]}) == 1
         for parameter in model.parameters():
             parameter.grad = torch.ones_like(parameter)
-        if step.number == bad:
+        if step == bad:
             model.bias.grad[1] = float("nan")
         time.sleep(pause)
-        job.push(step.number)
-        print(f"pushed {step.number}")
+        job.push(step)
+        print(f"pushed {step}")
 print(f"ends with {model.bias[0].item():.0f} lost {job.lost_updates} dropped {job.dropped_updates}")

@@ -684,7 +684,7 @@ def test_a_skipped_batch_sends_nothing_and_a_second_push_is_refused(monkeypatch,
         for step, _ in job.steps(iterations=4):
             assert model[0].grad is None
             model[0].sum().backward()
-            if step.number in (1, 2):
+            if step in (1, 2):
                 continue
             job.push()
             with pytest.raises(syncd.Error, match="worker 0: push\\(\\) is called once for each batch"):

@@ -139,6 +139,30 @@ def test_without_a_process_group(worker):
         syncd.torch.Coordinated(worker, torch.nn.Linear(1, 1), every=1)
 
 
+def test_steps_are_numbers_and_calls_of_other_forms_are_named(daemon):
+    model = torch.nn.Linear(2, 1)
+    loader = [torch.ones(4, 2)] * 2
+    with syncd.torch.run(
+        "bsp", model, job="numbers", rank=0, world_size=1, address=daemon.address
+    ) as job:
+        with pytest.raises(syncd.Error, match=r"job.push\(\) outside of `for step, batch in"):
+            job.push()
+        seen = []
+        for step, _ in job.steps(loader, iterations=3):
+            with pytest.raises(syncd.Error, match=r"job.mix\(\) under bsp; .* job.push\(\) there"):
+                job.mix()
+            seen.append(f"{step} {step % 2}")
+            job.push(loss=1.0)
+    assert seen == ["0 0", "1 1", "2 0"]
+
+
+@pytest.mark.parametrize("policy", ["bsp:x", "bsp:0"])
+def test_the_daemon_refuses_what_it_cannot_read(daemon, policy):
+    job = syncd.torch.run(policy, torch.nn.Linear(1, 1), job="odd", rank=0, world_size=1, address=daemon.address)
+    with pytest.raises(syncd.Error, match=policy):
+        job.__enter__()
+
+
 def test_which_policies_have_barriers():
     """The daemon's own traits are compared with the same table (traits_test.cpp)."""
     lines = BARRIERS.read_text(encoding="utf-8").splitlines()

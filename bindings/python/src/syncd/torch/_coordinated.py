@@ -65,9 +65,9 @@ def _meetings(policy: str) -> tuple[bool, int | None]:
     for argument in arguments:
         key, _, value = argument.rpartition("=")
         if not key:
-            period = int(value)
+            period = int(value) if value.isdigit() else 1  # else the daemon refuses it
         # With backup workers a barrier does not wait for all, so that they would not meet.
-        elif key == "backup" and int(value) > 0:
+        elif key == "backup" and value.isdigit() and int(value) > 0:
             return False, None
     return False, period
 

@@ -42,22 +42,23 @@ class Options(NamedTuple):
     hang_after: float | None
 
 
-class Iteration:
-    """One iteration of this worker, as steps() yields it."""
+class Iteration(int):
+    """One iteration of this worker, as steps() yields it: a number from 0, as the daemon counts it. It
+    continues after a restart from a checkpoint.
 
-    def __init__(self, job: Job, step: Step, batch: Any) -> None:
-        self.number = step.iteration
-        """From 0, as the daemon counts; continues after a restart from a checkpoint."""
-        self.step = step
-        """The grant itself: staleness, view, and the rest of syncd.Step."""
-        self._job = job
-        self._batch = batch
+    step    the grant itself, a syncd.Step: staleness, view, and the rest
+    """
 
-    def __index__(self) -> int:
-        return self.number
+    step: Step
+    _job: Job
+    _batch: Any
 
-    def __repr__(self) -> str:
-        return f"<iteration {self.number} of worker {self._job.worker.rank}>"
+    def __new__(cls, job: Job, step: Step, batch: Any) -> Iteration:
+        made = super().__new__(cls, step.iteration)
+        made.step = step
+        made._job = job
+        made._batch = batch
+        return made
 
     def micro_batches(self, parts: int) -> Iterator[Any]:
         """The batch in `parts`, for gradients that add up:
@@ -281,6 +282,11 @@ class Job:
     def _push(self, loss: Any, samples: int, size: int) -> Pushed:
         """worker.push(); the loss may be a tensor of one element. If the job has been stopped, steps() ends
         next."""
+        if self._grant is None:
+            raise error_of(
+                Status.E_STATE,
+                f"{self._who()}: job.{self._done_by} outside of `for step, batch in job.steps(loader)`",
+            )
         if isinstance(loss, torch.Tensor):
             loss = loss.item()
         try:
@@ -289,6 +295,21 @@ class Job:
             pushed = Pushed(self.iteration, True)
         self._done = True
         return pushed
+
+    def push(self, *_: Any, **__: Any) -> Any:
+        """Of the forms averaging and server."""
+        raise self._not_of_form("push()")
+
+    def mix(self, *_: Any, **__: Any) -> Any:
+        """Of the form neighbours."""
+        raise self._not_of_form("mix()")
+
+    def _not_of_form(self, call: str) -> Error:
+        return error_of(
+            Status.E_UNSUPPORTED,
+            f"{self._who()}: job.{call} under {self._options.policy}; the loop's body calls "
+            f"job.{self._done_by} there",
+        )
 
     # ---- Beginning and end
 
@@ -324,6 +345,7 @@ class Job:
                     exit_grace=_EXIT_GRACE_S,
                     hang_after=options.hang_after,
                     resume_at=resume_at,
+                    on_wait=_log.warning,
                     **self._join_options(),
                 )
             except Error as error:
