@@ -736,6 +736,21 @@ def test_resync_begins_the_iteration_again_as_if_nothing_had_been():
         peer.close()
 
 
+@pytest.mark.parametrize("samples", [8, 7, 3])
+def test_the_gradients_of_parts_add_up_to_the_batchs(samples):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(2, 1)
+    inputs = torch.randn(samples, 2)
+    model(inputs).square().mean().backward()
+    whole = model.weight.grad.clone()
+    model.weight.grad = None
+    parts = list(st.Iteration(job_of(model, None), step_of(), inputs).micro_batches(4))
+    assert len(parts) == min(4, samples)
+    for x in parts:
+        (model(x).square().mean() * len(x) / len(inputs)).backward()
+    assert torch.allclose(model.weight.grad, whole)
+
+
 def test_a_scheduler_of_the_learning_rate_does_not_warn(recwarn):
     model = model_of(4)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)

@@ -2,6 +2,8 @@
 
 import os
 import socket
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -16,6 +18,26 @@ BARRIERS = HERE.parents[2] / "tests/golden/policies/barriers.txt"
 
 # Debian builds PyTorch without libuv, which its TCP stores have asked for since 2.4.
 os.environ.setdefault("USE_LIBUV", "0")
+
+
+@pytest.mark.parametrize(
+    "found, message",
+    [
+        ("raise ModuleNotFoundError('no torch', name='torch')", "and this Python has none: install it with"),
+        ("__version__ = '1.12.1+cu116'", "and this one is 1.12.1+cu116: install it with"),
+    ],
+)
+def test_what_is_missing_is_said_at_the_import(tmp_path, found, message):
+    (tmp_path / "torch.py").write_text(found)
+    path = os.pathsep.join([str(tmp_path), str(HERE.parent / "src")])
+    done = subprocess.run(
+        [sys.executable, "-c", "import syncd.torch"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    *_, last = done.stderr.splitlines()
+    assert last.startswith(f"ImportError: syncd.torch needs PyTorch 1.13 or later, {message}"), done.stderr
 
 
 def free_port():

@@ -22,6 +22,8 @@
 group of your own.
 """
 
+from . import _needs  # first: it says so where PyTorch is missing
+
 from ._coordinated import Coordinated
 from ._ddp import ddp
 from ._job import Iteration, Job

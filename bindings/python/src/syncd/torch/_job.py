@@ -63,8 +63,12 @@ class Iteration(int):
     def micro_batches(self, parts: int) -> Iterator[Any]:
         """The batch in `parts`, for gradients that add up:
 
-            for inputs, labels in step.micro_batches(4):
-                (criterion(model(inputs), labels) / 4).backward()
+            for step, (inputs, labels) in job.steps(loader):
+                for x, y in step.micro_batches(4):
+                    (criterion(model(x), y) * len(x) / len(inputs)).backward()
+
+        Not `/ 4`, where the loss is a mean: parts differ by one sample, and a batch with fewer samples than
+        `parts`, as the last of a pass may be, comes in one part for each.
 
         Under specsync, if the daemon advises between two parts to begin again on fresher parameters, then
         gradients are dropped, buffers and the state of the random generators are set back, parameters are

@@ -56,7 +56,8 @@ def run(
 
     policy      such as "elastic_bsp:8"; it decides the form
     model       a torch.nn.Module; all workers have the same parameters by name and shape
-    optimizer   of this model; every form needs one
+    optimizer   of this model; the forms server and neighbours need one. Averaging takes None: its state is
+                then in no checkpoint, and who joins or comes back does not get it
     job         the name that all workers of the job give; None: SYNCD_JOB, else "default"
     form        "averaging", "server" or "neighbours"; None: the policy's own (bsp also runs as "server")
     rank, world_size, name  as for syncd.Client.join(); None: from the environment, as torchrun sets it
