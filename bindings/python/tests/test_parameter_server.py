@@ -635,6 +635,20 @@ def test_a_job_pulls_where_the_step_says_and_pushes_what_it_computed():
         peer.close()
 
 
+def test_a_job_that_is_alone_pulls_what_its_own_updates_have_made():
+    model = model_of(4)
+    with serving() as (server, place):
+        job = job_of(model, place)
+        job.pull()
+        for rest in (-1, -2):
+            model[0].sum().backward()
+            job.push()
+            job._done = False  # another batch
+            job._granted(step_of())  # nobody else has pushed
+            assert model[0].tolist() == [rest] * 4
+        job._closed()
+
+
 def test_a_job_pulls_when_the_server_has_begun_another_life():
     model = model_of(4)
     with serving() as (server, place):

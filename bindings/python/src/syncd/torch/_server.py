@@ -113,6 +113,7 @@ class ServerJob(Job):
         self._nonce = secrets.token_hex(16)
         self._sequence = 0  # of the latest update that the server has answered
         self._life = 0  # of the server from which the model's parameters come
+        self._has_pushed = False  # since the latest pull
         self._fresh = True  # has not taken part yet
         self._failed = False
         self.lost_updates = 0
@@ -186,6 +187,7 @@ class ServerJob(Job):
         self.worker.mark()
         self._with_server(lambda link: self._send(link, gradients))
         self._sequence += 1
+        self._has_pushed = True
         self._drop_gradients()
         note_step(self._optimizer)
         size = sum(one.numel() * one.element_size() for one in gradients if one is not None)
@@ -198,6 +200,7 @@ class ServerJob(Job):
     def _take(self, link: Link) -> None:
         link.pull(self._parameters)
         self._life = link.news["life"]
+        self._has_pushed = False
 
     def _send(self, link: Link, gradients: list[torch.Tensor | None]) -> None:
         options = describe_options(self._optimizer)
@@ -213,7 +216,9 @@ class ServerJob(Job):
 
     def _granted(self, step: Step) -> None:
         link = self._link
-        if step.pull or step.skip or link is None or link.news["life"] != self._life:
+        # A step that says nothing of a pull knows of the others' updates only.
+        is_old = self._has_pushed or step.pull or step.skip
+        if is_old or link is None or link.news["life"] != self._life:
             self.pull()
 
     def _pass_over(self) -> None:
