@@ -597,6 +597,7 @@ def job_of(model, place, policy="asp", worker=None, **options):
     job = st.run(policy, model, optimizer=optimizer, **options)
     job.worker = worker or Told()
     job._given = place
+    job.iteration = 0
     return job
 
 

@@ -286,7 +286,7 @@ class Job:
     def _push(self, loss: Any, samples: int, size: int) -> Pushed:
         """worker.push(); the loss may be a tensor of one element. If the job has been stopped, steps() ends
         next."""
-        if self._grant is None:
+        if self.iteration < 0:
             raise error_of(
                 Status.E_STATE,
                 f"{self._who()}: job.{self._done_by} outside of `for step, batch in job.steps(loader)`",
