@@ -398,26 +398,36 @@ def test_a_pull_that_an_update_has_overtaken_begins_again():
 
 
 def test_a_shard_that_has_changed_while_it_was_sent_is_sent_again():
-    model = model_of(1 << 22)  # more than the sockets' buffers take
+    """By TCP: two workers push when the server has begun to send a shard and cannot have ended yet."""
+    model = model_of(1 << 22, 1 << 22)  # each more than the sockets' buffers take
+    copies = [torch.zeros(1 << 22) for _ in range(2)]
+    with serving() as (server, place):
+        pushers = [attached(place, model, nonce=nonce, shards=2) for nonce in "ab"]
+        reader = attached(place, model, shared=False)
+        reader._peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # it grows no more
+        receive_shard, sequence = reader._receive, 0
 
-    def take(link, memory):
-        while memory:
-            memory = memory[link._peer.recv_into(memory) :]
+        def overtaken(shard, parameters):
+            nonlocal sequence
+            sequence += 1
+            assert reader._peer.recv(1, socket.MSG_PEEK)
+            pushing = [
+                in_thread(lambda one=one: one.push(sequence, one.news["life"], ones(model), [{}]))
+                for one in pushers
+            ]
+            assert [one() for one in pushing] == ["applied"] * 2
+            receive_shard(shard, parameters)
 
-    with serving() as (_, place):
-        pusher, reader = attached(place, model), attached(place, model, shared=False)
-        send(reader._peer, ("pull",))
-        reader._hear()
-        memory, (values,) = memoryview(reader._received), reader._values
-        take(reader, memory[:4])
-        pusher.push(1, pusher.news["life"], ones(model), [{}])
-        take(reader, memory[4:])
-        assert values[0] == 0 and values[-1] == -1
-        assert reader._peer.recv(1) == b"\0"
-        take(reader, memory)
-        assert torch.equal(values, torch.full((1 << 22,), -1.0))
-        pusher.close()
-        reader.close()
+        reader._receive = overtaken
+        for pulls in range(1, 3):
+            reader.pull(copies)
+            for shard, one in enumerate(copies):
+                assert torch.equal(one, torch.full_like(one, -4.0 * pulls + 2 - 2 * shard))
+        reader._receive = receive_shard
+        reader.pull(copies)  # nothing is left on the way
+        assert [one[0].item() for one in copies] == values(server.parameters) == [-8, -8]
+        for one in (*pushers, reader):
+            one.close()
 
 
 # ---- Who takes part

@@ -200,8 +200,7 @@ class _Connection(threading.Thread):
         copied = memoryview(self._segment)[part]
         parameters.copy(shard, copied)
         self.peer.sendall(copied)
-        if before % 2:
-            self.peer.sendall(b"\1")
+        self.peer.sendall(b"\1")
 
 
 class Server:
