@@ -67,8 +67,9 @@ def serving(**options):
         thread.join()
 
 
-def hello(model, nonce=None, fresh=True, sequence=0, launch=("", 0), shards=None):
+def hello(model, nonce=None, fresh=True, sequence=0, launch=("", 0), shards=None, identity=""):
     return {
+        "identity": identity,
         "nonce": nonce or secrets.token_hex(4),
         "sequence": sequence,
         "fresh": fresh,

@@ -1,8 +1,10 @@
 """The parameter server: interleavings with stepped objects, in this process."""
 
+import pathlib
 import random
 import socket
 import time
+import types
 
 import pytest
 import torch
@@ -23,7 +25,7 @@ from server_parts import (
 from syncd.torch._compat import note_step
 from syncd.torch._link import Link, NotFinite
 from syncd.torch._parameters import Ledger, describe_optimizer, describe_options
-from syncd.torch._server import ServerJob
+from syncd.torch._server import ServerJob, _shown
 from syncd.torch._wire import accept_peer, introduce, send
 from syncd.torch.server import Server, load_secret, write_private
 
@@ -479,6 +481,77 @@ def test_a_later_launch_takes_the_place_of_the_one_before():
         assert late.state == "refused" and "launch run/2 has taken the place of run/1" in late.text
         assert values(server.parameters) == [3]
         new.close()
+
+
+def test_a_worker_of_another_job_is_refused():
+    """Whether it is new or comes back; where none trains any more a new job may begin."""
+    model = model_of(4)
+    with serving() as (server, place):
+        first = attached(place, model, nonce="first", identity="mf")
+        for fresh in (True, False):
+            # A later launch, which would take the place of an earlier one of its own job.
+            stranger = Link(place, hello(model, fresh=fresh, identity="gan", launch=("", 1)))
+            assert stranger.state == "refused"
+            assert "it trains another job now: mf, and this worker is of gan;" in stranger.text
+        first.push(1, first.news["life"], ones(model), [{}])
+        end_of(server, first, "first")
+        second = attached(place, model_of(4, value=3.0), nonce="second", identity="gan")
+        assert values(server.parameters) == [3]
+        assert Link(place, hello(model, "first", fresh=False, identity="mf")).state == "refused"
+        second.close()
+
+
+def test_of_two_jobs_that_bring_parameters_at_once_the_second_is_refused():
+    model = model_of(4)
+    begun = describe_optimizer(model, torch.optim.SGD(model.parameters(), lr=1.0))
+    with serving() as (_, place):
+        links = [Link(place, hello(model, identity=name)) for name in ("mf", "gan")]
+        for one in links:
+            one.bring(begun, list(model.parameters()), None)
+        assert [one.state for one in links] == ["ready", "refused"]
+        links[0].close()
+
+
+def test_whose_server_a_worker_0_finds_again(tmp_path, monkeypatch):
+    """By the daemon that is connected, the job's name and the launch: not by how they are written."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    for name in ("SYNCD_ADDR", "SYNCD_JOB", "SYNCD_LAUNCH", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+
+    def job(address="unix:/a", name=None, port="1", run_id="none"):
+        monkeypatch.setenv("MASTER_PORT", port)
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", run_id)
+        found = job_of(model_of(4), None, job=name, address="auto")
+        found._client = types.SimpleNamespace(address=address)
+        return found
+
+    with serving() as (_, place):
+        mine = job()
+        place = place._replace(identity=mine._own_identity())
+        write_private(pathlib.Path(f"{mine._files()}.json"), _shown(place))
+        assert job()._noted_place() == job(name="default")._noted_place() == place
+        for other in ({"address": "unix:/b"}, {"name": "b"}, {"port": "2"}, {"run_id": "b"}):
+            assert job(**other)._noted_place() is None
+        monkeypatch.setenv("SYNCD_JOB", "b")
+        assert job(name="default")._noted_place() is None
+
+
+def test_the_identity_of_a_job_on_a_server_by_hand(tmp_path, monkeypatch):
+    for name in ("SYNCD_JOB", "RANK", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_ADDR"):
+        monkeypatch.delenv(name, raising=False)
+    write_private(tmp_path / "secret", "ab" * 32)
+
+    def identity(launch, **options):
+        monkeypatch.setenv("SYNCD_LAUNCH", launch)
+        model = model_of(4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        options = {"server": "here:1", "server_secret": tmp_path / "secret", **options}
+        return st.run("asp", model, optimizer=optimizer, **options)._given.identity
+
+    assert identity("a/1", job="mf") == identity("b/1", job="mf") != identity("a/1", job="gan")
+    assert identity("a/1") == identity("a/2") != identity("b/1")
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ class Place(NamedTuple):
     host: str
     port: int
     secret: bytes
+    identity: str = ""
+    """Of the job that it serves; the server refuses a worker that says another one."""
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

@@ -85,6 +85,7 @@ class _Connection(threading.Thread):
         self.peer = peer
         self.nonce = ""
         self.launch = ("", 0)
+        self.identity = ""
         self._server = server
         self._is_local = peer.family == socket.AF_UNIX
         self._parameters: Parameters | None = None
@@ -125,6 +126,7 @@ class _Connection(threading.Thread):
     def _attach(self) -> bool:
         hello = receive(self.peer)
         self.nonce, self.launch = hello["nonce"], hello["launch"]
+        self.identity = hello["identity"]
         layout = Layout(hello["parameters"], hello["shards"])
         found, text = self._server.attach(self, hello)
         if found is None and not text:
@@ -134,7 +136,7 @@ class _Connection(threading.Thread):
             receive_into(self.peer, memoryview(values))
             found = self._server.found(self, layout, begun, values)
         if found is not None:
-            text = layout.differs_from(found.layout)
+            text = self._server.refusal(self) or layout.differs_from(found.layout)
         if found is None or text:
             send(self.peer, {"state": "refused", "text": text})
             return False
@@ -226,6 +228,7 @@ class Server:
         self._idle = idle
         self._lock = threading.Lock()
         self._attached: set[_Connection] = set()
+        self._identity = ""  # of the job whose parameters these are
         self._ends_at: float | None = None
         # In the abstract namespace: no file stays behind, and who connects must know the secret.
         self.local_name = f"\0syncd-server-{secrets.token_hex(8)}"
@@ -272,6 +275,8 @@ class Server:
         training of a new group begins with what its worker 0 brings.
         """
         with self._lock:
+            if (self._attached or not hello["fresh"]) and (text := self.refusal(connection)):
+                return None, text
             others = self._others(connection)
             name, number = connection.launch
             for one in others:
@@ -298,6 +303,7 @@ class Server:
                 older, self.parameters = self.parameters, Parameters(
                     layout, begun, fill, self._ledger
                 )
+                self._identity = connection.identity
                 if older is not None:
                     older.close()
                 lost = self.parameters.lost_updates
@@ -309,6 +315,15 @@ class Server:
                 )
             self._attached.add(connection)
             return self.parameters
+
+    def refusal(self, connection: _Connection) -> str:
+        """Why this worker may not take the parameters; "": it may."""
+        if self.parameters is None or connection.identity == self._identity:
+            return ""
+        return (
+            f"it trains another job now: {self._identity}, and this worker is of {connection.identity}; "
+            "allowed: a server for each job, and a name for each job (job=)"
+        )
 
     def _others(self, connection: _Connection) -> list[_Connection]:
         """Other workers that train now. Those of an older launch do no longer."""
