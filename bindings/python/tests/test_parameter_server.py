@@ -327,7 +327,7 @@ def test_a_push_whose_answer_is_lost(shared, gate):
         link._peer.shutdown(socket.SHUT_RDWR)
         with pytest.raises((EOFError, OSError)):
             first()
-        again = attached(place, model, shared=shared, nonce="a", fresh=False)
+        again = attached(place, model, optimizer, shared, nonce="a", fresh=False)
         pushing = in_thread(lambda: again.push(1, link.news["life"], ones(model), [{}]))
         gate.go.release(2)
         assert pushing() == "applied"
@@ -358,8 +358,9 @@ def test_a_pull_never_sees_half_an_update(shared, gate):
     """The update is half done in the shared memory when the pull comes."""
     model = model_of(4)
     with serving() as (server, place):
-        pusher = attached(place, model, Stepped(model.parameters(), lr=1.0), shared)
-        reader = attached(place, model, shared=shared)
+        optimizer = Stepped(model.parameters(), lr=1.0)
+        pusher = attached(place, model, optimizer, shared)
+        reader = attached(place, model, optimizer, shared)
         pushing = in_thread(lambda: pusher.push(1, pusher.news["life"], ones(model), [{}]))
         gate.arrived.acquire()
         assert values(server.parameters) == [-1]  # half of it
@@ -575,6 +576,66 @@ def test_another_model_is_refused_by_name(other, message):
         with pytest.raises(AssertionError, match=message):
             raise AssertionError(refused.text)
         link.close()
+
+
+def groups_of(model, *groups):
+    values = list(model.parameters())
+    return torch.optim.SGD([{"params": [values[at] for at in group]} for group in groups], lr=1.0)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (
+            lambda model: torch.optim.AdamW(model.parameters()),
+            r"the optimizer is torch.optim.adamw:AdamW here, and torch.optim.sgd:SGD on the server",
+        ),
+        (lambda m: groups_of(m, [0, 1, 2]), "has 1 parameter groups here, and 2 on the server"),
+        (lambda m: groups_of(m, [0], [1, 2]), "has parameter 1 in group 1 here, and 0 on the ser"),
+        (lambda m: groups_of(m, [0, 1], [2]), "has parameter 2 in group 1 here, and none on the"),
+    ],
+)
+def test_another_optimizer_is_refused_by_name(make, message):
+    model = model_of(4, 2, 1)
+    begun = groups_of(model, [0, 1], [2])
+    if "none" in message:
+        begun.param_groups[1]["params"] = []
+    with serving() as (_, place):
+        link = attached(place, model, begun)
+        refused = Link(place, hello(model, optimizer=make(model)))
+        assert refused.state == "refused"
+        with pytest.raises(AssertionError, match=message):
+            raise AssertionError(refused.text)
+        link.close()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ([], "1 parameters in 0 groups; allowed: 1 in 1"),
+        ([{"lr": "fast"}], r"option lr='fast' of parameter group 0; allowed: a finite number"),
+        ([{"lr": float("nan")}], "option lr=nan of parameter group 0"),
+        ([{"betas": (0.9,)}], r"option betas=\(0.9,\) of parameter group 0; allowed: 2 values"),
+        ([{"betas": (0.9, 1.5)}], "allowed: numbers from 0, below 1"),
+        ([{"amsgrad": 3}], "allowed: True or False"),
+    ],
+)
+def test_options_that_the_optimizer_cannot_take_hurt_no_other_worker(shared, options, message):
+    model = model_of(4)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1.0)
+    with serving() as (server, place):
+        good = attached(place, model, optimizer)
+        bad = attached(place, model, optimizer, shared, nonce="bad")
+        with pytest.raises(syncd.Invalid, match=message):
+            bad.push(1, bad.news["life"], ones(model), options)
+        assert server.parameters.updates == 0 and not server.parameters.failure
+        fine = describe_options(optimizer)
+        for one in (good, bad):  # the same number as the update that was refused
+            assert one.push(1, one.news["life"], ones(model), fine) == "applied"
+        assert server.parameters.updates == 2
+        good.close()
+        bad.close()
 
 
 def test_who_does_not_know_the_secret_reads_and_writes_nothing():

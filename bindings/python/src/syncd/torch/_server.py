@@ -344,6 +344,7 @@ class ServerJob(Job):
             "fresh": self._fresh,
             "launch": _launch(),
             "parameters": describe_parameters(self.model),
+            "optimizer": {key: self._begun[key] for key in ("class", "groups")},
             "shards": self._shards,
         }
 

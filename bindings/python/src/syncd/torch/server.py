@@ -136,7 +136,11 @@ class _Connection(threading.Thread):
             receive_into(self.peer, memoryview(values))
             found = self._server.found(self, layout, begun, values)
         if found is not None:
-            text = self._server.refusal(self) or layout.differs_from(found.layout)
+            text = (
+                self._server.refusal(self)
+                or layout.differs_from(found.layout)
+                or found.differs_from(hello["optimizer"])
+            )
         if found is None or text:
             send(self.peer, {"state": "refused", "text": text})
             return False
@@ -187,7 +191,7 @@ class _Connection(threading.Thread):
             elif request == "snapshot":
                 send(self.peer, {"snapshot": parameters.snapshot(), **self._news()})
         except Error as error:
-            send(self.peer, {"error": error.message})
+            send(self.peer, {"error": error.message, "code": int(error.code)})
 
     def _send_shard(self, parameters: Parameters, shard: int) -> None:
         """The values, and a byte: 1, or 0 if they changed meanwhile and come once more, copied before."""
