@@ -743,6 +743,43 @@ def job_of(model, place, policy="asp", worker=None, **options):
     return job
 
 
+class Among(Told):
+    """Worker 1, among members with these states."""
+
+    rank = 1
+
+    def __init__(self, *states):
+        super().__init__()
+        self.states = list(states)
+
+    def members(self):
+        members = [syncd.Member(at, state, 0, "", "", b"") for at, state in enumerate(self.states)]
+        return syncd.Members(0, tuple(members))
+
+
+def test_the_wait_for_the_parameters_of_a_worker_0_that_has_gone_is_bounded():
+    """Until it comes again: a group that is started again need not come in order."""
+    left, active = syncd.MemberState.LEFT, syncd.MemberState.ACTIVE
+    model, late, worker = model_of(4), model_of(4, value=9.0), Among(left, active)
+    with serving() as (server, place):
+        job = job_of(late, place, worker=worker, server_timeout=0.2)
+        gone = "waits for worker 0; worker 0 has finished or left: start it, too"
+        with pytest.raises(syncd.Unreachable, match=f"{place} {gone}.; wait longer"):
+            job.pull()
+        first = attached(place, model, nonce="first")
+        first.push(1, first.news["life"], ones(model), [{}])
+        end_of(server, first, "first")
+        with pytest.raises(syncd.Unreachable, match=gone):  # and takes nothing of the group before
+            job.pull()
+        worker.states[0] = active
+        asked = in_thread(job.pull)
+        again = attached(place, model_of(4, value=3.0), nonce="again")
+        asked()
+        assert late[0].tolist() == [3] * 4
+        again.close()
+        job._closed()
+
+
 def step_of(iteration=0, pull=False, skip=False):
     return syncd.Step(iteration, pull, False, skip, False, 0)
 

@@ -49,7 +49,8 @@ class ServerJob(Job):
                     worker 0 starts one on its machine, as a process of its own, which ends 5 s after the
                     last worker has left, or 60 s after the last one was lost
     server_secret   the file with that server's secret; None: ~/.config/syncd/server.secret
-    server_timeout  seconds for which a worker waits for a server that is not there, before syncd.Error
+    server_timeout  seconds for which a worker waits for a server that is not there, or, after worker 0 has
+                    finished or left, for its parameters, before syncd.Error
     shards          threads of the server that apply updates, each to a part of the parameters; None: by size
     shared_memory   False: by TCP also on the server's machine
 
@@ -354,7 +355,9 @@ class ServerJob(Job):
         until = begun + self._timeout
         pause, why = _PAUSE_FIRST_S, "worker 0 has not shown its address"
         while True:
+            is_alone = self._worker_0_has_gone()
             places = self._places()
+            is_awaited = not places
             for place in places:
                 try:
                     link = Link(place, self._hello(place), self._shared_memory, self._timeout)
@@ -372,9 +375,11 @@ class ServerJob(Job):
                 if link.state == "refused":
                     raise error_of(Status.E_INVALID, f"{self._who()}, server {place}: {link.text}")
                 why = f"{place} waits for worker {0 if self._fresh else 'of the lowest rank'}"
+                is_awaited = True
+            if is_alone:
+                why += "; worker 0 has finished or left: start it, too"
+            elif is_awaited:
                 # For another worker a new one waits as long as its begin() would.
-                until = min(time.monotonic() + self._timeout, begun + _START_S)
-            if not places:
                 until = min(time.monotonic() + self._timeout, begun + _START_S)
             now = time.monotonic()
             if now >= until:
@@ -388,6 +393,14 @@ class ServerJob(Job):
                 _log.info("%s: waiting for the parameter server: %s", self._who(), why)
             time.sleep(pause)
             pause = min(2 * pause, _PAUSE_MAX_S)
+
+    def _worker_0_has_gone(self) -> bool:
+        """Whether this is a new process in a job whose worker 0 has finished or left. All workers may be
+        started again just now, and worker 0 come later than this one; but it may also never come."""
+        if not self._fresh or self.worker.rank == 0:
+            return False
+        members = self.worker.members().members
+        return any(one.rank == 0 and one.state == MemberState.LEFT for one in members)
 
     def _places(self) -> list[Place]:
         """Where the server may be."""
