@@ -1,6 +1,7 @@
 """The parameter server: interleavings with stepped objects, in this process."""
 
 import pathlib
+import pickle
 import random
 import socket
 import time
@@ -26,7 +27,7 @@ from syncd.torch._compat import note_step
 from syncd.torch._link import Link, NotFinite
 from syncd.torch._parameters import Ledger, describe_optimizer, describe_options
 from syncd.torch._server import ServerJob, _shown
-from syncd.torch._wire import accept_peer, introduce, send
+from syncd.torch._wire import accept_peer, introduce, receive, send
 from syncd.torch.server import Server, load_secret, write_private
 
 
@@ -684,6 +685,53 @@ def test_a_proof_that_was_overheard_serves_for_no_other_connection():
     heard = in_thread(lambda: accept_peer(theirs, SECRET))
     ours.sendall(said[0])
     assert heard() is False
+
+
+class Evil:
+    ran = False
+
+    def __reduce__(self):
+        return setattr, (Evil, "ran", True)
+
+
+def sent(message):
+    ours, theirs = socket.socketpair()
+    send(ours, message)
+    ours.close()
+    return receive(theirs)
+
+
+@pytest.mark.parametrize(
+    "value", [Evil(), print, torch.storage._load_from_bytes, torch.float32, random.Random()]
+)
+def test_a_message_runs_nothing(value):
+    with pytest.raises(pickle.UnpicklingError):
+        sent({"class": [value]})
+    assert not Evil.ran
+
+
+def test_a_message_brings_values_and_tensors():
+    plain = {"a": [1, 2.5, None, True, b"x", (1, ("b", -(1 << 70)))], 3: float("inf")}
+    assert sent(plain) == plain
+    for one in (
+        torch.randn(3, 4).t(),
+        torch.tensor(2.0),
+        torch.empty(0, 3),
+        torch.tensor([True, False]),
+        torch.randn(3).to(torch.bfloat16),
+        torch.randn(3, dtype=torch.complex64),
+        torch.randn(9)[3:5],
+        torch.nn.Parameter(torch.ones(2)),
+    ):
+        found = sent(("state", {"x": one}))[1]["x"]
+        assert found.dtype == one.dtype and found.shape == one.shape and torch.equal(found, one)
+
+
+def test_what_is_no_optimizer_is_not_made():
+    model = model_of(4)
+    begun = describe_optimizer(model, torch.optim.SGD(model.parameters(), lr=1.0))
+    with pytest.raises(syncd.Invalid, match="Popen of module subprocess is no torch.optim.Opt"):
+        parameters_of(model, begun={**begun, "class": "subprocess:Popen"})
 
 
 def test_files_are_private(tmp_path):

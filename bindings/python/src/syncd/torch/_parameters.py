@@ -235,6 +235,9 @@ def make_optimizer(
             f"optimizer {path} of module {module} is not where the server runs ({error}); start it with this "
             "module on PYTHONPATH",
         ) from error
+    is_optimizer = isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
+    if not is_optimizer:
+        raise error_of(Status.E_INVALID, f"{path} of module {module} is no torch.optim.Optimizer")
     groups, numbers = [], []
     for number, (names, options) in enumerate(zip(described["groups"], described["options"])):
         members = [parameters[name] for name in names if name in parameters]

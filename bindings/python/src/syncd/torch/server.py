@@ -5,7 +5,9 @@
 Worker 0 starts one by itself unless run() is given `server=`. By hand: workers are told by
 `server="host:7200"`, and both sides need the same secret, a file that only its owner may read. The server
 makes it where there is none, and workers look at the same place (`--secret`, `server_secret=`); copy it
-where they have another home directory. Whoever has the secret can run code in the server.
+where they have another home directory. Messages hold plain values and tensors, no
+code; but whoever has the secret can change the parameters, and have the server import a module that lies on
+its path.
 
 It begins without parameters: the first worker brings them, from its model or from a checkpoint. Workers on
 the same machine read and write shared memory, others use TCP, which is not encrypted.
