@@ -67,22 +67,26 @@ def serving(**options):
         thread.join()
 
 
-def hello(model, nonce=None, fresh=True, sequence=0, launch=("", 0), shards=None):
+def hello(model, nonce=None, fresh=True, sequence=0, launch=("", 0), shards=None, identity="", optimizer=None):
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=1.0)
+    described = describe_optimizer(model, optimizer)
     return {
+        "identity": identity,
         "nonce": nonce or secrets.token_hex(4),
         "sequence": sequence,
         "fresh": fresh,
         "launch": launch,
         "parameters": describe_parameters(model),
+        "optimizer": {key: described[key] for key in ("class", "groups")},
         "shards": shards,
     }
 
 
 def attached(place, model, optimizer=None, shared=True, shards=None, **options):
     """A link that takes part; the first one brings the model."""
-    link = Link(place, hello(model, shards=shards, **options), shared)
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=1.0)
+    link = Link(place, hello(model, shards=shards, optimizer=optimizer, **options), shared)
     if link.state == "empty":
-        optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=1.0)
         link.bring(describe_optimizer(model, optimizer), list(model.parameters()), shards)
     assert link.state == "ready", link.text
     return link

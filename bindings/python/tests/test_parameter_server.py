@@ -1,9 +1,12 @@
 """The parameter server: interleavings with stepped objects, in this process."""
 
 import itertools
+import pathlib
+import pickle
 import random
 import socket
 import time
+import types
 
 import pytest
 import torch
@@ -24,8 +27,8 @@ from server_parts import (
 from syncd.torch._compat import note_step
 from syncd.torch._link import Link, NotFinite
 from syncd.torch._parameters import Ledger, describe_optimizer, describe_options
-from syncd.torch._server import ServerJob
-from syncd.torch._wire import accept_peer, introduce, send
+from syncd.torch._server import ServerJob, _shown
+from syncd.torch._wire import accept_peer, introduce, receive, send
 from syncd.torch.server import Server, load_secret, write_private
 
 
@@ -326,7 +329,7 @@ def test_a_push_whose_answer_is_lost(shared, gate):
         link._peer.shutdown(socket.SHUT_RDWR)
         with pytest.raises((EOFError, OSError)):
             first()
-        again = attached(place, model, shared=shared, nonce="a", fresh=False)
+        again = attached(place, model, optimizer, shared, nonce="a", fresh=False)
         pushing = in_thread(lambda: again.push(1, link.news["life"], ones(model), [{}]))
         gate.go.release(2)
         assert pushing() == "applied"
@@ -357,8 +360,9 @@ def test_a_pull_never_sees_half_an_update(shared, gate):
     """The update is half done in the shared memory when the pull comes."""
     model = model_of(4)
     with serving() as (server, place):
-        pusher = attached(place, model, Stepped(model.parameters(), lr=1.0), shared)
-        reader = attached(place, model, shared=shared)
+        optimizer = Stepped(model.parameters(), lr=1.0)
+        pusher = attached(place, model, optimizer, shared)
+        reader = attached(place, model, optimizer, shared)
         pushing = in_thread(lambda: pusher.push(1, pusher.news["life"], ones(model), [{}]))
         gate.arrived.acquire()
         assert values(server.parameters) == [-1]  # half of it
@@ -399,26 +403,36 @@ def test_a_pull_that_an_update_has_overtaken_begins_again():
 
 
 def test_a_shard_that_has_changed_while_it_was_sent_is_sent_again():
-    model = model_of(1 << 22)  # more than the sockets' buffers take
+    """By TCP: two workers push when the server has begun to send a shard and cannot have ended yet."""
+    model = model_of(1 << 22, 1 << 22)  # each more than the sockets' buffers take
+    copies = [torch.zeros(1 << 22) for _ in range(2)]
+    with serving() as (server, place):
+        pushers = [attached(place, model, nonce=nonce, shards=2) for nonce in "ab"]
+        reader = attached(place, model, shared=False)
+        reader._peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)  # it grows no more
+        receive_shard, sequence = reader._receive, 0
 
-    def take(link, memory):
-        while memory:
-            memory = memory[link._peer.recv_into(memory) :]
+        def overtaken(shard, parameters):
+            nonlocal sequence
+            sequence += 1
+            assert reader._peer.recv(1, socket.MSG_PEEK)
+            pushing = [
+                in_thread(lambda one=one: one.push(sequence, one.news["life"], ones(model), [{}]))
+                for one in pushers
+            ]
+            assert [one() for one in pushing] == ["applied"] * 2
+            receive_shard(shard, parameters)
 
-    with serving() as (_, place):
-        pusher, reader = attached(place, model), attached(place, model, shared=False)
-        send(reader._peer, ("pull",))
-        reader._hear()
-        memory, (values,) = memoryview(reader._received), reader._values
-        take(reader, memory[:4])
-        pusher.push(1, pusher.news["life"], ones(model), [{}])
-        take(reader, memory[4:])
-        assert values[0] == 0 and values[-1] == -1
-        assert reader._peer.recv(1) == b"\0"
-        take(reader, memory)
-        assert torch.equal(values, torch.full((1 << 22,), -1.0))
-        pusher.close()
-        reader.close()
+        reader._receive = overtaken
+        for pulls in range(1, 3):
+            reader.pull(copies)
+            for shard, one in enumerate(copies):
+                assert torch.equal(one, torch.full_like(one, -4.0 * pulls + 2 - 2 * shard))
+        reader._receive = receive_shard
+        reader.pull(copies)  # nothing is left on the way
+        assert [one[0].item() for one in copies] == values(server.parameters) == [-8, -8]
+        for one in (*pushers, reader):
+            one.close()
 
 
 # ---- Who takes part
@@ -472,6 +486,77 @@ def test_a_later_launch_takes_the_place_of_the_one_before():
         new.close()
 
 
+def test_a_worker_of_another_job_is_refused():
+    """Whether it is new or comes back; where none trains any more a new job may begin."""
+    model = model_of(4)
+    with serving() as (server, place):
+        first = attached(place, model, nonce="first", identity="mf")
+        for fresh in (True, False):
+            # A later launch, which would take the place of an earlier one of its own job.
+            stranger = Link(place, hello(model, fresh=fresh, identity="gan", launch=("", 1)))
+            assert stranger.state == "refused"
+            assert "it trains another job now: mf, and this worker is of gan;" in stranger.text
+        first.push(1, first.news["life"], ones(model), [{}])
+        end_of(server, first, "first")
+        second = attached(place, model_of(4, value=3.0), nonce="second", identity="gan")
+        assert values(server.parameters) == [3]
+        assert Link(place, hello(model, "first", fresh=False, identity="mf")).state == "refused"
+        second.close()
+
+
+def test_of_two_jobs_that_bring_parameters_at_once_the_second_is_refused():
+    model = model_of(4)
+    begun = describe_optimizer(model, torch.optim.SGD(model.parameters(), lr=1.0))
+    with serving() as (_, place):
+        links = [Link(place, hello(model, identity=name)) for name in ("mf", "gan")]
+        for one in links:
+            one.bring(begun, list(model.parameters()), None)
+        assert [one.state for one in links] == ["ready", "refused"]
+        links[0].close()
+
+
+def test_whose_server_a_worker_0_finds_again(tmp_path, monkeypatch):
+    """By the daemon that is connected, the job's name and the launch: not by how they are written."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    for name in ("SYNCD_ADDR", "SYNCD_JOB", "SYNCD_LAUNCH", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+
+    def job(address="unix:/a", name=None, port="1", run_id="none"):
+        monkeypatch.setenv("MASTER_PORT", port)
+        monkeypatch.setenv("TORCHELASTIC_RUN_ID", run_id)
+        found = job_of(model_of(4), None, job=name, address="auto")
+        found._client = types.SimpleNamespace(address=address)
+        return found
+
+    with serving() as (_, place):
+        mine = job()
+        place = place._replace(identity=mine._own_identity())
+        write_private(pathlib.Path(f"{mine._files()}.json"), _shown(place))
+        assert job()._noted_place() == job(name="default")._noted_place() == place
+        for other in ({"address": "unix:/b"}, {"name": "b"}, {"port": "2"}, {"run_id": "b"}):
+            assert job(**other)._noted_place() is None
+        monkeypatch.setenv("SYNCD_JOB", "b")
+        assert job(name="default")._noted_place() is None
+
+
+def test_the_identity_of_a_job_on_a_server_by_hand(tmp_path, monkeypatch):
+    for name in ("SYNCD_JOB", "RANK", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_ADDR"):
+        monkeypatch.delenv(name, raising=False)
+    write_private(tmp_path / "secret", "ab" * 32)
+
+    def identity(launch, **options):
+        monkeypatch.setenv("SYNCD_LAUNCH", launch)
+        model = model_of(4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        options = {"server": "here:1", "server_secret": tmp_path / "secret", **options}
+        return st.run("asp", model, optimizer=optimizer, **options)._given.identity
+
+    assert identity("a/1", job="mf") == identity("b/1", job="mf") != identity("a/1", job="gan")
+    assert identity("a/1") == identity("a/2") != identity("b/1")
+
+
 @pytest.mark.parametrize(
     "other, message",
     [
@@ -493,6 +578,66 @@ def test_another_model_is_refused_by_name(other, message):
         with pytest.raises(AssertionError, match=message):
             raise AssertionError(refused.text)
         link.close()
+
+
+def groups_of(model, *groups):
+    values = list(model.parameters())
+    return torch.optim.SGD([{"params": [values[at] for at in group]} for group in groups], lr=1.0)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (
+            lambda model: torch.optim.AdamW(model.parameters()),
+            r"the optimizer is torch.optim.adamw:AdamW here, and torch.optim.sgd:SGD on the server",
+        ),
+        (lambda m: groups_of(m, [0, 1, 2]), "has 1 parameter groups here, and 2 on the server"),
+        (lambda m: groups_of(m, [0], [1, 2]), "has parameter 1 in group 1 here, and 0 on the ser"),
+        (lambda m: groups_of(m, [0, 1], [2]), "has parameter 2 in group 1 here, and none on the"),
+    ],
+)
+def test_another_optimizer_is_refused_by_name(make, message):
+    model = model_of(4, 2, 1)
+    begun = groups_of(model, [0, 1], [2])
+    if "none" in message:
+        begun.param_groups[1]["params"] = []
+    with serving() as (_, place):
+        link = attached(place, model, begun)
+        refused = Link(place, hello(model, optimizer=make(model)))
+        assert refused.state == "refused"
+        with pytest.raises(AssertionError, match=message):
+            raise AssertionError(refused.text)
+        link.close()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ([], "1 parameters in 0 groups; allowed: 1 in 1"),
+        ([{"lr": "fast"}], r"option lr='fast' of parameter group 0; allowed: a finite number"),
+        ([{"lr": float("nan")}], "option lr=nan of parameter group 0"),
+        ([{"betas": (0.9,)}], r"option betas=\(0.9,\) of parameter group 0; allowed: 2 values"),
+        ([{"betas": (0.9, 1.5)}], "allowed: numbers from 0, below 1"),
+        ([{"amsgrad": 3}], "allowed: True or False"),
+    ],
+)
+def test_options_that_the_optimizer_cannot_take_hurt_no_other_worker(shared, options, message):
+    model = model_of(4)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1.0)
+    with serving() as (server, place):
+        good = attached(place, model, optimizer)
+        bad = attached(place, model, optimizer, shared, nonce="bad")
+        with pytest.raises(syncd.Invalid, match=message):
+            bad.push(1, bad.news["life"], ones(model), options)
+        assert server.parameters.updates == 0 and not server.parameters.failure
+        fine = describe_options(optimizer)
+        for one in (good, bad):  # the same number as the update that was refused
+            assert one.push(1, one.news["life"], ones(model), fine) == "applied"
+        assert server.parameters.updates == 2
+        good.close()
+        bad.close()
 
 
 def test_who_does_not_know_the_secret_reads_and_writes_nothing():
@@ -541,6 +686,53 @@ def test_a_proof_that_was_overheard_serves_for_no_other_connection():
     heard = in_thread(lambda: accept_peer(theirs, SECRET))
     ours.sendall(said[0])
     assert heard() is False
+
+
+class Evil:
+    ran = False
+
+    def __reduce__(self):
+        return setattr, (Evil, "ran", True)
+
+
+def sent(message):
+    ours, theirs = socket.socketpair()
+    send(ours, message)
+    ours.close()
+    return receive(theirs)
+
+
+@pytest.mark.parametrize(
+    "value", [Evil(), print, torch.storage._load_from_bytes, torch.float32, random.Random()]
+)
+def test_a_message_runs_nothing(value):
+    with pytest.raises(pickle.UnpicklingError):
+        sent({"class": [value]})
+    assert not Evil.ran
+
+
+def test_a_message_brings_values_and_tensors():
+    plain = {"a": [1, 2.5, None, True, b"x", (1, ("b", -(1 << 70)))], 3: float("inf")}
+    assert sent(plain) == plain
+    for one in (
+        torch.randn(3, 4).t(),
+        torch.tensor(2.0),
+        torch.empty(0, 3),
+        torch.tensor([True, False]),
+        torch.randn(3).to(torch.bfloat16),
+        torch.randn(3, dtype=torch.complex64),
+        torch.randn(9)[3:5],
+        torch.nn.Parameter(torch.ones(2)),
+    ):
+        found = sent(("state", {"x": one}))[1]["x"]
+        assert found.dtype == one.dtype and found.shape == one.shape and torch.equal(found, one)
+
+
+def test_what_is_no_optimizer_is_not_made():
+    model = model_of(4)
+    begun = describe_optimizer(model, torch.optim.SGD(model.parameters(), lr=1.0))
+    with pytest.raises(syncd.Invalid, match="Popen of module subprocess is no torch.optim.Opt"):
+        parameters_of(model, begun={**begun, "class": "subprocess:Popen"})
 
 
 def test_files_are_private(tmp_path):
@@ -599,6 +791,43 @@ def job_of(model, place, policy="asp", worker=None, **options):
     job._given = place
     job.iteration = 0
     return job
+
+
+class Among(Told):
+    """Worker 1, among members with these states."""
+
+    rank = 1
+
+    def __init__(self, *states):
+        super().__init__()
+        self.states = list(states)
+
+    def members(self):
+        members = [syncd.Member(at, state, 0, "", "", b"") for at, state in enumerate(self.states)]
+        return syncd.Members(0, tuple(members))
+
+
+def test_the_wait_for_the_parameters_of_a_worker_0_that_has_gone_is_bounded():
+    """Until it comes again: a group that is started again need not come in order."""
+    left, active = syncd.MemberState.LEFT, syncd.MemberState.ACTIVE
+    model, late, worker = model_of(4), model_of(4, value=9.0), Among(left, active)
+    with serving() as (server, place):
+        job = job_of(late, place, worker=worker, server_timeout=0.2)
+        gone = "waits for worker 0; worker 0 has finished or left: start it, too"
+        with pytest.raises(syncd.Unreachable, match=f"{place} {gone}.; wait longer"):
+            job.pull()
+        first = attached(place, model, nonce="first")
+        first.push(1, first.news["life"], ones(model), [{}])
+        end_of(server, first, "first")
+        with pytest.raises(syncd.Unreachable, match=gone):  # and takes nothing of the group before
+            job.pull()
+        worker.states[0] = active
+        asked = in_thread(job.pull)
+        again = attached(place, model_of(4, value=3.0), nonce="again")
+        asked()
+        assert late[0].tolist() == [3] * 4
+        again.close()
+        job._closed()
 
 
 def step_of(iteration=0, pull=False, skip=False):

@@ -29,6 +29,8 @@ class Place(NamedTuple):
     host: str
     port: int
     secret: bytes
+    identity: str = ""
+    """Of the job that it serves; the server refuses a worker that says another one."""
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -279,7 +281,8 @@ class Link:
     def _hear(self) -> dict[str, Any]:
         answer: dict[str, Any] = receive(self._peer)
         if "error" in answer:
-            raise error_of(Status.E_INTERNAL, answer["error"])
+            code = Status(answer.get("code", Status.E_INTERNAL))
+            raise error_of(code, f"the parameter server at {self.place}: {answer['error']}")
         self.news.update((key, answer[key]) for key in self.news if key in answer)
         return answer
 

@@ -194,6 +194,31 @@ def _unfit(optimizer: torch.optim.Optimizer, why: str) -> Error:
     )
 
 
+def _unfit_option(key: str, value: Any, begun: Any) -> str:
+    """Why an optimizer that began with `begun` cannot go on with this value; "": it can."""
+    allowed = ""
+    if isinstance(value, (tuple, list)) and isinstance(begun, (tuple, list)):
+        if len(value) != len(begun):
+            allowed = f"{len(begun)} values"
+        elif key == "betas" and not all(_is_number(one) and 0 <= one < 1 for one in value):
+            allowed = "numbers from 0, below 1"
+        else:
+            found = (_unfit_option("", *pair) for pair in zip(value, begun))
+            allowed = next(filter(None, found), "")
+    elif isinstance(begun, bool):
+        allowed = "" if isinstance(value, bool) else "True or False"
+    elif _is_number(begun):
+        if not _is_number(value) or (math.isfinite(begun) and not math.isfinite(value)):
+            allowed = "a finite number" if math.isfinite(begun) else "a number"
+    elif begun is not None and type(value) is not type(begun):
+        allowed = f"of type {type(begun).__name__}"
+    return allowed
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def make_optimizer(
     described: dict[str, Any], parameters: dict[str, torch.Tensor]
 ) -> tuple[torch.optim.Optimizer, list[int]]:
@@ -210,6 +235,9 @@ def make_optimizer(
             f"optimizer {path} of module {module} is not where the server runs ({error}); start it with this "
             "module on PYTHONPATH",
         ) from error
+    is_optimizer = isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
+    if not is_optimizer:
+        raise error_of(Status.E_INVALID, f"{path} of module {module} is no torch.optim.Optimizer")
     groups, numbers = [], []
     for number, (names, options) in enumerate(zip(described["groups"], described["options"])):
         members = [parameters[name] for name in names if name in parameters]
@@ -424,8 +452,10 @@ class Parameters:
         present          one byte for each: 0 means that the parameter has no gradient
 
         "applied", or "dropped": it was computed from parameters of another life.
-        Raises Error (SYNCD_E_INTERNAL) if the optimizer has failed.
+        Raises Error: SYNCD_E_INTERNAL if the optimizer has failed, SYNCD_E_INVALID for options that it
+        cannot take.
         """
+        self._check_update(present, options)
         with self._lock:
             known, ticket = self._taken.get(nonce, (0, None))
             if is_new := sequence > known:
@@ -437,6 +467,53 @@ class Parameters:
         ticket.wait()
         self.check()
         return ticket.outcome
+
+    def differs_from(self, optimizer: dict[str, Any]) -> str:
+        """How a worker's optimizer, its class and groups, differs from the one here; "": it does not."""
+        here, there = optimizer, self._begun
+        if here["class"] != there["class"]:
+            return (
+                f"the optimizer is {here['class']} here, and {there['class']} on the server; allowed: the same "
+                "in every worker"
+            )
+        if len(here["groups"]) != len(there["groups"]):
+            return (
+                f"the optimizer has {len(here['groups'])} parameter groups here, and {len(there['groups'])} "
+                "on the server; allowed: the same in every worker"
+            )
+        mine, its = (
+            {name: number for number, names in enumerate(one["groups"]) for name in names}
+            for one in (here, there)
+        )
+        for name in self.layout.names:
+            if mine.get(name) != its.get(name):
+                mine_is, its_is = (
+                    "none" if at is None else str(at) for at in (mine.get(name), its.get(name))
+                )
+                return (
+                    f"the optimizer has parameter {name} in group {mine_is} here, and {its_is} on the server; "
+                    "allowed: the same in every worker"
+                )
+        return ""
+
+    def _check_update(self, present: bytes, options: list[dict[str, Any]]) -> None:
+        """Raises Error (SYNCD_E_INVALID) for what the optimizer cannot take; nothing of it is taken then."""
+        begun = self._begun["options"]
+        if len(present) != len(self.views) or len(options) != len(begun):
+            raise error_of(
+                Status.E_INVALID,
+                f"the update has {len(present)} parameters in {len(options)} groups; allowed: "
+                f"{len(self.views)} in {len(begun)}, as when the training began",
+            )
+        for number, (new, old) in enumerate(zip(options, begun)):
+            for key, value in new.items():
+                allowed = _unfit_option(key, value, old[key]) if key in old else ""
+                if allowed:
+                    raise error_of(
+                        Status.E_INVALID,
+                        f"the option {key}={value!r} of parameter group {number}; allowed: {allowed}; nothing "
+                        "of this update was applied",
+                    )
 
     def _take(
         self,

@@ -18,6 +18,7 @@ from typing import Any, Callable, TypeVar
 
 import torch
 
+from .._auto import place_of
 from ..client import MemberState, Pushed, Step
 from ..errors import Error, Status, error_of
 from ._compat import note_step
@@ -48,7 +49,8 @@ class ServerJob(Job):
                     worker 0 starts one on its machine, as a process of its own, which ends 5 s after the
                     last worker has left, or 60 s after the last one was lost
     server_secret   the file with that server's secret; None: ~/.config/syncd/server.secret
-    server_timeout  seconds for which a worker waits for a server that is not there, before syncd.Error
+    server_timeout  seconds for which a worker waits for a server that is not there, or, after worker 0 has
+                    finished or left, for its parameters, before syncd.Error
     shards          threads of the server that apply updates, each to a part of the parameters; None: by size
     shared_memory   False: by TCP also on the server's machine
 
@@ -105,7 +107,10 @@ class ServerJob(Job):
         self._timeout = server_timeout
         self._shards = shards
         self._shared_memory = shared_memory
-        self._given = None if server is None else _given_place(server, server_secret)
+        self._given = None
+        if server is not None:
+            place = _given_place(server, server_secret)
+            self._given = place._replace(identity=self._given_identity())
         self._own_place: Place | None = None
         self._listener: socket.socket | None = None
         self._child: subprocess.Popen[bytes] | None = None
@@ -128,8 +133,7 @@ class ServerJob(Job):
         if self._own_place is None:
             self._own_place = self._noted_place() or self._reserve()
         place = self._own_place
-        shown = {"host": place.host, "port": place.port, "secret": place.secret.hex()}
-        return {"data": json.dumps(shown).encode()}
+        return {"data": _shown(place).encode()}
 
     def _opened(self) -> None:
         _refuse_backup(self.worker.policy)
@@ -140,18 +144,31 @@ class ServerJob(Job):
 
     def _files(self) -> pathlib.Path:
         """Where the address, the ledger and the log of this job's server lie, without suffix."""
-        options = self._options
-        address = os.environ.get("SYNCD_ADDR") or options.address
-        job = os.environ.get("SYNCD_JOB") or options.job
-        key = sha256(repr((address, job, _launch()[0])).encode()).hexdigest()[:16]
-        return private_directory() / f"server-{key}"
+        return private_directory() / f"server-{self._own_identity()[:16]}"
+
+    def _job_name(self) -> str:
+        """As the library resolves it."""
+        return os.environ.get("SYNCD_JOB") or self._options.job or "default"
+
+    def _own_identity(self) -> str:
+        """Of the job on a server that worker 0 starts. The others learn it from worker 0, as they may reach
+        the daemon at another address."""
+        parts = (self._client.address, self._job_name(), place_of(os.environ).launch)
+        return sha256(repr(parts).encode()).hexdigest()
+
+    def _given_identity(self) -> str:
+        """Of the job on a server that was started by hand: its name, and where it has none of its own what
+        started it."""
+        name = self._job_name()
+        return name if name != "default" else f"default ({place_of(os.environ).launch})"
 
     def _noted_place(self) -> Place | None:
         """Of the live server of this job that an earlier worker 0 has started on this machine."""
         try:
-            noted = json.loads(pathlib.Path(f"{self._files()}.json").read_text())
-            place = Place(noted["host"], noted["port"], bytes.fromhex(noted["secret"]))
-        except (OSError, ValueError, KeyError):
+            place = _read_place(pathlib.Path(f"{self._files()}.json").read_text())
+        except OSError:
+            return None
+        if place is None or place.identity != self._own_identity():
             return None
         return place if is_live(place) else None
 
@@ -159,7 +176,8 @@ class ServerJob(Job):
         """An address for a server that this process may start."""
         host, bound = self._hosts()
         self._listener = _listen(bound, 0)
-        return Place(host, self._listener.getsockname()[1], secrets.token_bytes(32))
+        port = self._listener.getsockname()[1]
+        return Place(host, port, secrets.token_bytes(32), self._own_identity())
 
     def _hosts(self) -> tuple[str, str]:
         """Where workers reach a server on this machine, and at which address it listens."""
@@ -330,13 +348,15 @@ class ServerJob(Job):
             self.dropped_updates = link.news["dropped_updates"]
             return result
 
-    def _hello(self) -> dict[str, Any]:
+    def _hello(self, place: Place) -> dict[str, Any]:
         return {
+            "identity": place.identity,
             "nonce": self._nonce,
             "sequence": self._sequence,
             "fresh": self._fresh,
             "launch": _launch(),
             "parameters": describe_parameters(self.model),
+            "optimizer": {key: self._begun[key] for key in ("class", "groups")},
             "shards": self._shards,
         }
 
@@ -346,10 +366,12 @@ class ServerJob(Job):
         until = begun + self._timeout
         pause, why = _PAUSE_FIRST_S, "worker 0 has not shown its address"
         while True:
+            is_alone = self._worker_0_has_gone()
             places = self._places()
+            is_awaited = not places
             for place in places:
                 try:
-                    link = Link(place, self._hello(), self._shared_memory, self._timeout)
+                    link = Link(place, self._hello(place), self._shared_memory, self._timeout)
                 except (OSError, EOFError) as error:
                     if isinstance(error, Error):
                         raise
@@ -364,9 +386,11 @@ class ServerJob(Job):
                 if link.state == "refused":
                     raise error_of(Status.E_INVALID, f"{self._who()}, server {place}: {link.text}")
                 why = f"{place} waits for worker {0 if self._fresh else 'of the lowest rank'}"
+                is_awaited = True
+            if is_alone:
+                why += "; worker 0 has finished or left: start it, too"
+            elif is_awaited:
                 # For another worker a new one waits as long as its begin() would.
-                until = min(time.monotonic() + self._timeout, begun + _START_S)
-            if not places:
                 until = min(time.monotonic() + self._timeout, begun + _START_S)
             now = time.monotonic()
             if now >= until:
@@ -381,6 +405,14 @@ class ServerJob(Job):
             time.sleep(pause)
             pause = min(2 * pause, _PAUSE_MAX_S)
 
+    def _worker_0_has_gone(self) -> bool:
+        """Whether this is a new process in a job whose worker 0 has finished or left. All workers may be
+        started again just now, and worker 0 come later than this one; but it may also never come."""
+        if not self._fresh or self.worker.rank == 0:
+            return False
+        members = self.worker.members().members
+        return any(one.rank == 0 and one.state == MemberState.LEFT for one in members)
+
     def _places(self) -> list[Place]:
         """Where the server may be."""
         if self._given is not None:
@@ -393,12 +425,8 @@ class ServerJob(Job):
         found = []
         members = self.worker.members().members
         for member in sorted(members, key=lambda one: one.state != MemberState.ACTIVE):
-            try:
-                shown = json.loads(member.data)
-                place = Place(shown["host"], shown["port"], bytes.fromhex(shown["secret"]))
-            except (ValueError, KeyError, TypeError):
-                continue
-            if place not in found:
+            place = _read_place(member.data)
+            if place is not None and place not in found:
                 found.append(place)
         return found
 
@@ -419,8 +447,7 @@ class ServerJob(Job):
         """A server as a process of its own, on the socket that listens already."""
         assert self._listener is not None
         files = self._files()
-        noted = {"host": place.host, "port": place.port, "secret": place.secret.hex()}
-        write_private(pathlib.Path(f"{files}.json"), json.dumps(noted))
+        write_private(pathlib.Path(f"{files}.json"), _shown(place))
         descriptor = self._listener.fileno()
         options = ["--job", self.worker.job, "--fd", str(descriptor), "--secret", "-"]
         options += ["--state", str(files), "--idle", str(IDLE_S)]
@@ -503,6 +530,20 @@ def _refuse_backup(policy: str) -> None:
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     return socket.create_server((host, port), family=family)
+
+
+def _shown(place: Place) -> str:
+    return json.dumps({**place._asdict(), "secret": place.secret.hex()})
+
+
+def _read_place(text: str | bytes) -> Place | None:
+    """What _shown() gave; None: it is something else."""
+    try:
+        shown = json.loads(text)
+        secret = bytes.fromhex(shown["secret"])
+        return Place(shown["host"], shown["port"], secret, shown["identity"])
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _given_place(server: str, secret: str | os.PathLike[str] | None) -> Place:

@@ -5,7 +5,9 @@
 Worker 0 starts one by itself unless run() is given `server=`. By hand: workers are told by
 `server="host:7200"`, and both sides need the same secret, a file that only its owner may read. The server
 makes it where there is none, and workers look at the same place (`--secret`, `server_secret=`); copy it
-where they have another home directory. Whoever has the secret can run code in the server.
+where they have another home directory. Messages hold plain values and tensors, no
+code; but whoever has the secret can change the parameters, and have the server import a module that lies on
+its path.
 
 It begins without parameters: the first worker brings them, from its model or from a checkpoint. Workers on
 the same machine read and write shared memory, others use TCP, which is not encrypted.
@@ -85,6 +87,7 @@ class _Connection(threading.Thread):
         self.peer = peer
         self.nonce = ""
         self.launch = ("", 0)
+        self.identity = ""
         self._server = server
         self._is_local = peer.family == socket.AF_UNIX
         self._parameters: Parameters | None = None
@@ -125,6 +128,7 @@ class _Connection(threading.Thread):
     def _attach(self) -> bool:
         hello = receive(self.peer)
         self.nonce, self.launch = hello["nonce"], hello["launch"]
+        self.identity = hello["identity"]
         layout = Layout(hello["parameters"], hello["shards"])
         found, text = self._server.attach(self, hello)
         if found is None and not text:
@@ -134,7 +138,11 @@ class _Connection(threading.Thread):
             receive_into(self.peer, memoryview(values))
             found = self._server.found(self, layout, begun, values)
         if found is not None:
-            text = layout.differs_from(found.layout)
+            text = (
+                self._server.refusal(self)
+                or layout.differs_from(found.layout)
+                or found.differs_from(hello["optimizer"])
+            )
         if found is None or text:
             send(self.peer, {"state": "refused", "text": text})
             return False
@@ -185,7 +193,7 @@ class _Connection(threading.Thread):
             elif request == "snapshot":
                 send(self.peer, {"snapshot": parameters.snapshot(), **self._news()})
         except Error as error:
-            send(self.peer, {"error": error.message})
+            send(self.peer, {"error": error.message, "code": int(error.code)})
 
     def _send_shard(self, parameters: Parameters, shard: int) -> None:
         """The values, and a byte: 1, or 0 if they changed meanwhile and come once more, copied before."""
@@ -200,8 +208,7 @@ class _Connection(threading.Thread):
         copied = memoryview(self._segment)[part]
         parameters.copy(shard, copied)
         self.peer.sendall(copied)
-        if before % 2:
-            self.peer.sendall(b"\1")
+        self.peer.sendall(b"\1")
 
 
 class Server:
@@ -227,6 +234,7 @@ class Server:
         self._idle = idle
         self._lock = threading.Lock()
         self._attached: set[_Connection] = set()
+        self._identity = ""  # of the job whose parameters these are
         self._ends_at: float | None = None
         # In the abstract namespace: no file stays behind, and who connects must know the secret.
         self.local_name = f"\0syncd-server-{secrets.token_hex(8)}"
@@ -273,6 +281,8 @@ class Server:
         training of a new group begins with what its worker 0 brings.
         """
         with self._lock:
+            if (self._attached or not hello["fresh"]) and (text := self.refusal(connection)):
+                return None, text
             others = self._others(connection)
             name, number = connection.launch
             for one in others:
@@ -299,6 +309,7 @@ class Server:
                 older, self.parameters = self.parameters, Parameters(
                     layout, begun, fill, self._ledger
                 )
+                self._identity = connection.identity
                 if older is not None:
                     older.close()
                 lost = self.parameters.lost_updates
@@ -310,6 +321,15 @@ class Server:
                 )
             self._attached.add(connection)
             return self.parameters
+
+    def refusal(self, connection: _Connection) -> str:
+        """Why this worker may not take the parameters; "": it may."""
+        if self.parameters is None or connection.identity == self._identity:
+            return ""
+        return (
+            f"it trains another job now: {self._identity}, and this worker is of {connection.identity}; "
+            "allowed: a server for each job, and a name for each job (job=)"
+        )
 
     def _others(self, connection: _Connection) -> list[_Connection]:
         """Other workers that train now. Those of an older launch do no longer."""
