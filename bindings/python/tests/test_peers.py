@@ -271,6 +271,18 @@ def test_who_is_no_member_is_refused(make, board):
     assert Raw(board, 0, b).answer == b"t"
 
 
+def test_many_strangers_are_not_waited_for(make, board, monkeypatch):
+    monkeypatch.setattr(_peers, "_STRANGERS", 3)
+    monkeypatch.setattr(_peers, "_CONNECT_S", 600)
+    b = make(1)
+    strangers = [socket.create_connection(("127.0.0.1", b.card.port), 30) for _ in range(8)]
+    assert [one.recv(1) for one in strangers[:5]] == [b""] * 5
+    assert Raw(board, 0, b).answer == b"t"
+    assert len(b._strangers) <= 3
+    b.close()  # also those
+    assert [one.recv(1) for one in strangers[5:]] == [b""] * 3
+
+
 def test_a_target_that_does_not_answer_holds_nobody_up(make, board, monkeypatch):
     monkeypatch.setattr(_peers, "_CONNECT_S", 0.05)
     a, b = make(0), make(1)
