@@ -553,6 +553,8 @@ class Exchange:
             elif kind == _UPDATES:
                 # Before this worker knows who it is, nobody waits for an update of its own.
                 self._started.wait()
+                if self._closed:
+                    return
                 queue = self._map(*outbox) if place == self._place else None
                 self._take(connection, rank, life, generation, queue)
 
