@@ -147,38 +147,6 @@ def test_notify_ack_with_several_batches_in_an_iteration():
         job.mix()
 
 
-@pytest.mark.parametrize("policy", ["hop:complete", "notify_ack:complete", "notify_ack:complete,every=3"])
-@pytest.mark.parametrize("again", [False, True])
-def test_a_body_without_mix_is_told_so(policy, again, daemon, monkeypatch):
-    monkeypatch.setenv("SYNCD_BEGIN_TIMEOUT_SEC", str(PATIENCE_S))
-    model = model_of(3.0)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    options = {"job": "job", "address": daemon.address, "rank": 0, "world_size": 1}
-    with pytest.raises(syncd.Error) as caught, st.run(policy, model, optimizer=optimizer, **options) as job:
-        for batch, _ in enumerate(job.steps(iterations=9)):
-            model.weight.grad = torch.zeros(1, 1)
-            if batch < 4:
-                job.mix()
-            elif again or batch > 4:
-                break
-        for _ in job.steps(iterations=9):
-            raise AssertionError
-    assert caught.value.code == syncd.Status.E_STATE
-    at = 1 if policy.endswith("every=3") else 4
-    said = f"job job, worker 0: the loop's body did not call mix() in iteration {at}; mix() must be called"
-    assert said in str(caught.value)
-
-
-def test_a_job_that_was_given_up_needs_mix_too(monkeypatch):
-    job, _ = job_of("hop:complete", model_of(3.0), {}, [], {"push"})
-    job._granted(step_of(5))
-    job._starts(step_of(5))
-    with pytest.raises(syncd.Error, match="mix\\(\\) must be called once for each batch"):
-        job._continues()
-    job.mix()
-    assert not job._continues()
-
-
 def test_an_update_that_was_lost_is_left_out_and_the_weights_renormalized():
     updates = [third(rank, 5) for rank in range(3)]
     job, _ = job_of("hop:complete", model_of(3.0), {1: None, 2: 8.0}, updates)

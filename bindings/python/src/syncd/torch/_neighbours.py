@@ -231,7 +231,6 @@ class NeighbourJob(Job):
         self._exchange: Exchange
         self._step: Step | None = None  # granted last
         self._batches = 0  # of this iteration that were computed
-        self._awaits_mix = False  # since the loop's body began
         self._dropped = False  # this iteration: nothing of it is sent or mixed any more
         self._has_parameters = False
         self._continue_at: int | None = None
@@ -287,25 +286,10 @@ class NeighbourJob(Job):
             with self._unless_given_up():
                 self._mix_in(self.worker.collect(step.iteration - 1))
 
-    def _begin_data(self) -> bytes | None:
-        self._check_mixed()  # also in a second steps(), after a break
-        return super()._begin_data()
-
     def _continues(self) -> bool:
-        self._check_mixed()
         return not self._dropped and 0 < self._batches < self._rules.batches
 
-    def _check_mixed(self) -> None:
-        if self._awaits_mix:
-            raise error_of(
-                Status.E_STATE,
-                f"{self._who()}: the loop's body did not call mix() in iteration {self.iteration}; mix() must "
-                "be called once for each batch of job.steps(). To leave a batch out, clear the gradients and "
-                "call it all the same",
-            )
-
     def _starts(self, step: Step) -> None:
-        self._awaits_mix = True
         if not self._rules.acknowledges and not self._dropped:
             with self._unless_given_up():
                 self._send(step)
@@ -338,13 +322,12 @@ class NeighbourJob(Job):
         SYNCD_E_STATE outside of the loop's body, and twice in it.
         """
         step = self._step
-        if step is None or not self._awaits_mix:
+        if step is None or self._batches >= self._rules.batches:
             raise error_of(
                 Status.E_STATE, f"{self._who()}: mix() is called once for each batch of job.steps()"
             )
         assert self.optimizer is not None
         apply = apply or self.optimizer.step
-        self._awaits_mix = False
         self._batches += 1
         self._loss = (loss, samples)
         if self._rules.acknowledges:
