@@ -82,7 +82,7 @@ def job_of(policy, model, sent, updates, given_up=()):
     job = st.run(policy, model, optimizer=optimizer)
     calls = []
     job.worker = Worker(calls, updates, given_up)
-    job._flat = _Flat(model)
+    job._flat = _Flat(model, job._who)
     job._own, job._received = job._flat.buffer(), job._flat.buffer()
     job._exchange = Exchange(calls, job._flat, sent)
     job._has_parameters = True
@@ -261,7 +261,7 @@ def test_kinds_of_numbers_are_mixed_each_in_its_own():
         model.register_parameter(f"p{at}", torch.nn.Parameter(torch.full((3, 1 + at), 2.0, dtype=kind)))
     model.register_buffer("mean", torch.full((5,), 2.0))
     model.register_buffer("count", torch.tensor(3))
-    flat = _Flat(model)
+    flat = _Flat(model, str)
     assert flat.bytes % 8 == 0 and len(flat.runs(flat.buffer())) == 4
     job, _ = job_of("hop:complete", model, {1: 3.0, 2: 7.0}, [third(rank, 0) for rank in range(3)])
     job._granted(step_of(0))
@@ -279,9 +279,49 @@ def test_kinds_of_numbers_are_mixed_each_in_its_own():
     assert all(torch.equal(a, b) for a, b in zip(values, model.state_dict().values()))
 
 
+def test_tensors_that_the_model_replaces_are_mixed_as_they_are_then():
+    model = model_of(3.0)
+    model.register_buffer("ema", torch.zeros(1))
+    model.register_buffer("cache", torch.zeros(1), persistent=False)  # as long as the longest input, perhaps
+    job, calls = job_of("hop:complete", model, {1: 4.0, 2: 8.0}, [third(rank, 5) for rank in range(3)])
+    model.weight.data = torch.full((1, 1), 6.0)  # as model.to(device) does
+    model.ema = torch.full((1,), 3.0)
+    model.cache = torch.full((7,), 3.0)
+    iterate(job, step_of(5), gradient=0.0)
+    assert model.weight.item() == pytest.approx((6 + 4 + 8) / 3)
+    assert model.ema.item() == pytest.approx((3 + 4 + 8) / 3)
+    assert torch.equal(model.cache, torch.full((7,), 3.0)) and "send 5 of 6 to [1, 2]" in calls
+
+
+def set_ema(value):
+    return lambda model: setattr(model, "ema", value)
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        (torch.nn.Module.double, "parameter weight is float64 [1, 1], and was float32 [1, 1]"),
+        (set_ema(torch.zeros(2, 1)), "tensor ema is float32 [2, 1], and was float32 [1]"),
+        (set_ema(torch.zeros(1).half()), "tensor ema is float16 [1], and was float32 [1]"),
+        (set_ema(None), "tensor ema is missing, and was float32 [1]"),
+        (lambda one: one.register_buffer("new", torch.ones(2)), "tensor new is float32 [2], and was missing"),
+    ],
+)
+def test_a_tensor_of_another_kind_than_at_the_beginning_is_named(change, said):
+    model = model_of(3.0)
+    model.register_buffer("ema", torch.zeros(1))
+    job, calls = job_of("hop:complete", model, {}, [])
+    job._granted(step_of(5))
+    change(model)
+    with pytest.raises(syncd.Invalid) as caught:
+        job._starts(step_of(5))
+    assert f"job job, worker 0: {said} when the worker joined; allowed: the same" in str(caught.value)
+    assert calls == ["targets 5"]
+
+
 def test_models_that_differ_have_other_schemas():
     schemas = {
-        _Flat(model).schema
+        _Flat(model, str).schema
         for model in [
             torch.nn.Linear(2, 3),
             torch.nn.Linear(3, 2),
@@ -290,11 +330,11 @@ def test_models_that_differ_have_other_schemas():
         ]
     }
     assert len(schemas) == 4
-    assert _Flat(torch.nn.Linear(2, 3)).schema in schemas
+    assert _Flat(torch.nn.Linear(2, 3), str).schema in schemas
     model = torch.nn.Linear(2, 2)
     model.register_parameter("phase", torch.nn.Parameter(torch.ones(2, dtype=torch.complex64)))
     with pytest.raises(syncd.Invalid, match="parameter phase is of torch.complex64"):
-        _Flat(model)
+        _Flat(model, str)
 
 
 def test_the_policy_says_how_many_updates_are_kept():

@@ -271,6 +271,38 @@ def test_who_is_no_member_is_refused(make, board):
     assert Raw(board, 0, b).answer == b"t"
 
 
+def test_many_strangers_are_not_waited_for(make, board, monkeypatch):
+    monkeypatch.setattr(_peers, "_STRANGERS", 3)
+    monkeypatch.setattr(_peers, "_CONNECT_S", 600)
+    b = make(1)
+    strangers = [socket.create_connection(("127.0.0.1", b.card.port), 30) for _ in range(8)]
+    assert [one.recv(1) for one in strangers[:5]] == [b""] * 5
+    assert Raw(board, 0, b).answer == b"t"
+    assert len(b._strangers) <= 3
+    b.close()  # also those
+    assert [one.recv(1) for one in strangers[5:]] == [b""] * 3
+
+
+def test_one_that_says_hello_to_a_worker_whose_join_fails(board, monkeypatch):
+    raised, waits = [], threading.Event()
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    before = set(threading.enumerate())
+    b = Exchange(PAYLOAD, SLOTS, b"s" * 16, "", "127.0.0.1", 1, False)
+    real = b._started.wait
+    b._started.wait = lambda: waits.set() or real()
+    threads = [one for one in threading.enumerate() if one not in before]
+    maker = Exchange(PAYLOAD, SLOTS, b"s" * 16, "", "127.0.0.1", 1, False)
+    connection = socket.create_connection(("127.0.0.1", b.card.port), 30)
+    connection.sendall(maker._hello(_peers._UPDATES, b.card))
+    assert waits.wait(30)
+    b.close()
+    assert connection.recv(1) == b""
+    maker.close()
+    for thread in set(threading.enumerate()) - before | set(threads):
+        thread.join(30)
+    assert raised == [] and b.peers() == {}
+
+
 def test_a_target_that_does_not_answer_holds_nobody_up(make, board, monkeypatch):
     monkeypatch.setattr(_peers, "_CONNECT_S", 0.05)
     a, b = make(0), make(1)

@@ -47,6 +47,7 @@ _SHARED, _STREAM, _REFUSED = b"s", b"t", b"r"
 
 _CONNECT_S = 5.0  # for a connection, and for the answer to a hello
 _PAUSE_FIRST_S, _PAUSE_MAX_S = 0.25, 10.0  # before a target that does not answer is tried again
+_STRANGERS = 64  # connections that have not said hello; of more, the oldest is closed
 _LOOK_S = 0.2  # how often the daemon is asked about a sender that is waited for
 _SAY_S = 10.0
 _INITIAL_UNTIL = (
@@ -198,6 +199,7 @@ class Exchange:
         self._adopted: bytes | None = None
         self._peers: dict[int, Peer] = {}
         self._changed = threading.Condition()
+        self._strangers: dict[socket.socket, None] = {}  # have not said hello, the oldest first
         self._edges: dict[int, _Edge] = {}
         self._pauses: dict[int, tuple[float, float]] = {}  # until when, and how long
         dual = socket.has_dualstack_ipv6()
@@ -234,12 +236,14 @@ class Exchange:
         with self._changed:
             for peer in self._peers.values():
                 peer.end()
+            for stranger in self._strangers:
+                _shut(stranger)
             self._changed.notify_all()
 
     def _close_sockets(self) -> None:
         connections = [edge.connection for edge in self._edges.values()]
         connections += [peer.connection for peer in self._peers.values()]
-        for one in [self._server, *connections]:
+        for one in [self._server, *self._strangers, *connections]:
             if one is not None:
                 one.close()
 
@@ -506,15 +510,38 @@ class Exchange:
                     return
                 time.sleep(0.05)  # no descriptors are left
                 continue
-            self._thread(self._serve, connection)
+            with self._changed:
+                if self._closed:
+                    connection.close()
+                    return
+                self._strangers[connection] = None
+                if len(self._strangers) > _STRANGERS:
+                    # Not the newest: a member says hello at once.
+                    oldest = next(iter(self._strangers))
+                    del self._strangers[oldest]
+                    _shut(oldest)
+            try:
+                self._thread(self._serve, connection)
+            except RuntimeError as error:  # no thread can be started
+                _log.warning("%s refuses a connection: %s", self._who, error)
+                with self._changed:
+                    self._strangers.pop(connection, None)
+                connection.close()
 
     def _serve(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            connection.settimeout(_CONNECT_S)
             data = memoryview(bytearray(_HELLO.size))
-            _receive(connection, data)
+            try:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                connection.settimeout(_CONNECT_S)
+                _receive(connection, data)
+            finally:
+                with self._changed:
+                    is_awaited = connection in self._strangers
+                    self._strangers.pop(connection, None)
+            if not is_awaited:
+                return
             magic, kind, to, life, schema, place, rank, generation, *outbox = _HELLO.unpack(data)
             connection.settimeout(None)
             if magic != _MAGIC or not secrets.compare_digest(to, self.card.life):
@@ -526,6 +553,8 @@ class Exchange:
             elif kind == _UPDATES:
                 # Before this worker knows who it is, nobody waits for an update of its own.
                 self._started.wait()
+                if self._closed:
+                    return
                 queue = self._map(*outbox) if place == self._place else None
                 self._take(connection, rank, life, generation, queue)
 
@@ -612,6 +641,12 @@ class Exchange:
             queue.write(0, iteration, payload)
             with self._changed:
                 self._changed.notify_all()
+
+
+def _shut(connection: socket.socket) -> None:
+    """Its thread, which may wait for it, closes it."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _receive(connection: socket.socket, into: memoryview) -> None:

@@ -27,6 +27,7 @@ from ..client import Event, EventKind, Step, Update, Worker
 from ..errors import Status, Stopped, WrongIteration, error_of
 from ..update_queue import UpdateQueue
 from ._job import Job, Options
+from ._staging import exchanged
 
 _log = logging.getLogger("syncd")
 
@@ -54,25 +55,29 @@ class _Rules:
 
 
 class _Flat:
-    """A model's floating-point parameters and buffers as one update: a buffer for each dtype, one behind the
-    other."""
+    """A model's parameters and persistent floating-point buffers as one update: a buffer for each dtype, one
+    behind the other. They are looked up by name each time: a model may replace them.
 
-    def __init__(self, model: torch.nn.Module) -> None:
-        self._tensors = [(name, one.data, True) for name, one in model.named_parameters()]
-        for name, one, _ in self._tensors:
-            if not one.is_floating_point():
+    who  says whose model it is
+    """
+
+    def __init__(self, model: torch.nn.Module, who: Callable[[], str]) -> None:
+        self._model, self._who = model, who
+        self._parameters = set()
+        for name, parameter in model.named_parameters():
+            if not parameter.is_floating_point():
                 raise error_of(
                     Status.E_INVALID,
-                    f"parameter {name} is of {one.dtype}; allowed: floating-point parameters",
+                    f"parameter {name} is of {parameter.dtype}; allowed: floating-point parameters",
                 )
-        self._tensors += [
-            (name, one, False) for name, one in model.named_buffers() if one.is_floating_point()
-        ]
+            self._parameters.add(name)
+        entries = list(_mixed(model).items())
         # Stable: within a dtype in the model's order.
-        self._tensors.sort(key=lambda entry: str(entry[1].dtype))
+        entries.sort(key=lambda entry: str(entry[1].dtype))
+        self._schema = {name: (one.dtype, one.shape) for name, one in entries}
         self._runs: list[tuple[torch.dtype, int, int]] = []  # dtype, first byte, numbers
         at = 0
-        for _, tensor, _ in self._tensors:
+        for _, tensor in entries:
             if not self._runs or self._runs[-1][0] != tensor.dtype:
                 at = -(-at // _ALIGNMENT) * _ALIGNMENT
                 self._runs.append((tensor.dtype, at, 0))
@@ -80,12 +85,25 @@ class _Flat:
             self._runs[-1] = (dtype, first, numbers + tensor.numel())
             at += tensor.numel() * tensor.element_size()
         self.bytes = max(-(-at // _ALIGNMENT) * _ALIGNMENT, _ALIGNMENT)
-        shapes = "\n".join(
-            f"{name} {one.dtype} {tuple(one.shape)}" for name, one, _ in self._tensors
-        )
+        shapes = "\n".join(f"{name} {one.dtype} {tuple(one.shape)}" for name, one in entries)
         self.schema = hashlib.blake2b(shapes.encode(), digest_size=16).digest()
-        numbers = sum(tensor.numel() for _, tensor, _ in self._tensors)
-        self.about = f"{len(self._tensors)} tensors with {numbers} numbers"
+        numbers = sum(tensor.numel() for _, tensor in entries)
+        self.about = f"{len(entries)} tensors with {numbers} numbers"
+
+    def _tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The model's tensors as they are now, in the update's order."""
+        found = _mixed(self._model)
+        for name in [*self._schema, *found]:
+            now = _about(found[name].dtype, found[name].shape) if name in found else "missing"
+            was = _about(*self._schema[name]) if name in self._schema else "missing"
+            if now != was:
+                kind = "parameter" if name in self._parameters else "tensor"
+                raise error_of(
+                    Status.E_INVALID,
+                    f"{self._who()}: {kind} {name} is {now}, and was {was} when the worker joined; allowed: "
+                    "the same names, shapes and dtypes throughout. Convert the model before run()",
+                )
+        return ((name, found[name]) for name in self._schema)
 
     def buffer(self) -> torch.Tensor:
         return torch.zeros(self.bytes, dtype=torch.uint8)
@@ -100,7 +118,7 @@ class _Flat:
         """Each tensor of the model with its place in these runs."""
         left = iter(runs)
         run, dtype, at = None, None, 0
-        for _, tensor, _ in self._tensors:
+        for _, tensor in self._tensors():
             if tensor.dtype != dtype:
                 run, dtype, at = next(left), tensor.dtype, 0
             assert run is not None
@@ -119,12 +137,21 @@ class _Flat:
         """Which tensor of a packed model is not a number; None: none."""
         if all(math.isfinite(float(run.sum(dtype=_wide(run.dtype)))) for run in self.runs(buffer)):
             return None
-        for name, tensor, is_parameter in self._tensors:
+        for name, tensor in self._tensors():
+            is_parameter = name in self._parameters
             # Masks are buffers with infinities.
             wrong = not torch.isfinite(tensor).all() if is_parameter else torch.isnan(tensor).any()
             if wrong:
                 return f"{'parameter' if is_parameter else 'buffer'} {name}"
         return None
+
+
+def _mixed(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: one for name, one in exchanged(model).items() if one.is_floating_point()}
+
+
+def _about(dtype: torch.dtype, shape: torch.Size) -> str:
+    return f"{str(dtype).rpartition('.')[2]} {list(shape)}"
 
 
 def _memory(buffer: torch.Tensor) -> Any:
@@ -150,9 +177,9 @@ class NeighbourJob(Job):
                 loss.backward()
                 job.mix(loss)
 
-    mix() calls optimizer.step(); the loop does not. Parameters and floating-point buffers are mixed. Models
-    of workers differ a little, also at the end. One iteration is one mix; under notify_ack:GRAPH,every=N a
-    mix of N batches.
+    mix() calls optimizer.step(); the loop does not. Parameters and persistent floating-point buffers are
+    mixed. Models of workers differ a little, also at the end. One iteration is one mix; under
+    notify_ack:GRAPH,every=N a mix of N batches.
 
     At the start all take the parameters of worker 0. One that comes back takes what a neighbour sent last;
     its optimizer begins anew, or from the checkpoint. A checkpoint has each worker's own part, so that all
@@ -213,7 +240,7 @@ class NeighbourJob(Job):
     # ---- The base's hooks
 
     def _join(self, resume_at: int | None) -> Worker:
-        flat = self._flat = _Flat(self.model)
+        flat = self._flat = _Flat(self.model, self._who)
         self._own, self._received = flat.buffer(), flat.buffer()
         self._continue_at = resume_at
         self._exchange = Exchange(
