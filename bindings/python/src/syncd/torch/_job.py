@@ -277,6 +277,11 @@ class Job:
         self._done = True
 
     def _check_not_done(self) -> None:
+        if self.iteration < 0:
+            raise error_of(
+                Status.E_STATE,
+                f"{self._who()}: job.{self._done_by} outside of `for step, batch in job.steps(loader)`",
+            )
         if self._done:
             raise error_of(
                 Status.E_STATE,
@@ -286,11 +291,6 @@ class Job:
     def _push(self, loss: Any, samples: int, size: int) -> Pushed:
         """worker.push(); the loss may be a tensor of one element. If the job has been stopped, steps() ends
         next."""
-        if self.iteration < 0:
-            raise error_of(
-                Status.E_STATE,
-                f"{self._who()}: job.{self._done_by} outside of `for step, batch in job.steps(loader)`",
-            )
         if isinstance(loss, torch.Tensor):
             loss = loss.item()
         try:
