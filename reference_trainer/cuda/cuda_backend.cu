@@ -24,7 +24,10 @@ std::unique_ptr<DeviceStepper> make_stepper(const StepperRequest& request) {
 }  // namespace
 }  // namespace syncd::trainer
 
-extern "C" __attribute__((visibility("default")))
-const syncd::trainer::CudaLibrary syncd_trainer_cuda = {
-    SYNCD_TRAINER_BUILD, syncd::trainer::make_backend, syncd::trainer::make_stepper,
-    syncd::trainer::make_cuda_store_device};
+extern "C" __attribute__((visibility("default"))) const syncd::trainer::CudaLibrary*
+syncd_trainer_cuda() {
+  static const syncd::trainer::CudaLibrary library = {
+      SYNCD_TRAINER_BUILD, syncd::trainer::make_backend, syncd::trainer::make_stepper,
+      syncd::trainer::make_cuda_store_device};
+  return &library;
+}

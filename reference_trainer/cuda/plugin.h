@@ -14,7 +14,7 @@
 namespace syncd::trainer {
 
 inline constexpr const char* kCudaFile = "libsyncd_trainer_cuda.so";
-inline constexpr const char* kCudaLibrary = "syncd_trainer_cuda";  // the CudaLibrary in it
+inline constexpr const char* kCudaEntry = "syncd_trainer_cuda";  // gives the CudaLibrary in it
 
 // What is in it. All throw std::runtime_error, as what they make does when the GPU fails.
 struct CudaLibrary {
@@ -30,6 +30,8 @@ struct CudaLibrary {
   // Does not ask whether there is a GPU: the functions of what it makes do.
   std::unique_ptr<StoreDevice> (*make_store_device)();
 };
+
+using CudaEntry = const CudaLibrary*();
 
 std::unique_ptr<StoreDevice> make_cuda_store_device();  // store.cu
 

@@ -15,12 +15,12 @@ namespace {
 const CudaLibrary* load_cuda_library(std::string& problem) {
   // Found through the run path of the program, which names the folder of our libraries.
   void* handle = ::dlopen(kCudaFile, RTLD_NOW | RTLD_LOCAL);
-  const void* found = handle != nullptr ? ::dlsym(handle, kCudaLibrary) : nullptr;
+  void* found = handle != nullptr ? ::dlsym(handle, kCudaEntry) : nullptr;
   if (found == nullptr) {
     problem = ::dlerror();
     return nullptr;
   }
-  const auto* library = static_cast<const CudaLibrary*>(found);
+  const CudaLibrary* library = reinterpret_cast<CudaEntry*>(found)();
   if (std::string_view(library->build) == SYNCD_TRAINER_BUILD) return library;
   problem =
       fmt::format("{} is of another build than this program: install both from one", kCudaFile);
