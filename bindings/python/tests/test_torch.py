@@ -10,6 +10,7 @@ import torch
 
 import syncd
 import syncd.torch
+from syncd.torch._run import form_of
 from conftest import HERE
 
 EXAMPLE = HERE.parent / "examples/torch_local_sgd.py"
@@ -193,4 +194,9 @@ def test_which_policies_have_barriers():
     for policy, told, period in rows:
         expected = (told == "told", int(period) or None)
         assert syncd.torch._coordinated._meetings(policy) == expected, policy
+        base = policy.split("+")[-1].split(":")[0].split(",")[0]
+        form = {"hop": "neighbours", "notify_ack": "neighbours"}.get(base, "server")
+        if base in ("bsp", "elastic_bsp") and "+" not in policy:
+            form = "averaging"
+        assert form_of(policy) == form, policy
     assert syncd.torch._coordinated._meetings("bspx") == (False, None)

@@ -158,12 +158,13 @@ std::optional<Rank> Admission::place_for(const Caller& caller, const wire::Join&
       return std::nullopt;
     }
     if (!held) return rank;
-    answers_.refuse(caller, Status::kRankTaken, "rank {} of job '{}' is held by {}{}", rank,
-                    spec_.name, label(*holder),
-                    holder->disconnected_at >= 0 ? fmt::format(", {}: its place is kept for {}",
-                                                               liveness_.describe(*holder, false),
-                                                               format_duration(holder->grace_us))
-                                                 : second_group_hint());
+    answers_.refuse(
+        caller, Status::kRankTaken, "rank {} of job '{}' is held by {}{}", rank, spec_.name,
+        label(*holder),
+        holder->disconnected_at >= 0
+            ? fmt::format(", {}: its place is kept for {}", liveness_.describe(*holder, false),
+                          format_duration(holder->grace_us))
+            : second_group_hint());
     return std::nullopt;
   }
   if (join.world_size != 0 && roster_.members() >= spec_.expected_workers) {

@@ -134,9 +134,10 @@ void Job::apply_joined(const Record& record) {
   if (new_life) checkpoints_.apply_exit(rank);
   checkpoints_.apply_lost(false, rank);
   const bool changed = fresh || !was_member || new_life || worker.data != record.data;
-  // Nobody may wait for the update of the iteration that it was in, nor may it go on in its view.
-  loop_.hold_views();
+  // Nobody may wait for the update of the iteration that it was in, nor may it go on in its view;
+  // nor may the next view open before the new process is in the old one's place.
   if (new_life && (loop_.decentralized() || spec_.views) && worker.active()) {
+    loop_.hold_views();
     roster_.deactivate(worker);
     loop_.policy().on_exit(loop_, worker.rank);
   }

@@ -69,8 +69,7 @@ class Loop final : public PolicyHost {
   // The worker waits for that, and no longer for the policy.
   bool waits_for_view(const Worker& worker) const { return held_.contains(worker.rank); }
   Reason explain_view() const;
-  // Until release_views() none opens: a worker's new process is about to take the place of its old
-  // one.
+  // No view opens until release_views().
   void hold_views() { are_views_held_ = true; }
   void release_views();
   // Whether the view of the superstep that the policy has opened was granted.

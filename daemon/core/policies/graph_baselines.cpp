@@ -58,7 +58,12 @@ class GraphBarrier final : public Baseline {
                  {.gap_bound = 1, .peer_loop = {.push_follows_data = true, .unsafe = true}}) {}
 
   void on_push(PolicyHost& host, Rank rank, bool late) override {
-    if (missing(host, host.worker(rank).pushed).empty()) look_at_all(host);
+    const Iteration k = host.worker(rank).pushed;
+    if (!lacks(host, k)) {
+      passed_ = k;  // so that each of those that wait need not look at all
+      look_at_all(host);
+      passed_ = kNoIteration;
+    }
     Baseline::on_push(host, rank, late);
   }
 
@@ -70,11 +75,16 @@ class GraphBarrier final : public Baseline {
 
  protected:
   void try_collect(PolicyHost& host, Rank rank) override {
-    if (!missing(host, host.worker(rank).waiting->iteration).empty()) return;
+    const Iteration wanted = host.worker(rank).waiting->iteration;
+    if (wanted > passed_ && lacks(host, wanted)) return;
     answer(host, rank, [](Rank, Iteration k) { return k; });
   }
 
  private:
+  static bool lacks(const PolicyHost& host, Iteration k) {
+    return std::ranges::any_of(host.active(),
+                               [&](Rank rank) { return host.worker(rank).pushed < k; });
+  }
   static std::vector<Rank> missing(const PolicyHost& host, Iteration k) {
     std::vector<Rank> ranks;
     for (const Rank rank : host.active()) {
@@ -82,6 +92,8 @@ class GraphBarrier final : public Baseline {
     }
     return ranks;
   }
+
+  Iteration passed_ = kNoIteration;  // the iteration whose barrier opens in this call
 };
 
 class GraphAsync final : public Baseline {

@@ -12,18 +12,10 @@
 #include <thread>
 #include <vector>
 
+#include "reference_trainer/params/cpu_machine.h"
 #include "reference_trainer/params/store_device_machine.h"
 
 namespace syncd::trainer::testing {
-
-class LoneGroup {
- public:
-  std::size_t rank() const { return 0; }
-  std::size_t size() const { return 1; }
-  void sync() {}
-  std::uint64_t sum(std::uint64_t value) { return value; }
-  void pause(int) { std::this_thread::yield(); }
-};
 
 // Several threads that work on one piece together.
 class TeamGroup {

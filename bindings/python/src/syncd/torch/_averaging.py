@@ -15,7 +15,7 @@ from ..client import Event, EventKind, MemberState, Pushed, Step
 from ..errors import Error, Status, error_of
 from . import _compat
 from ._coordinated import _meetings
-from ._job import Iteration, Job, Options
+from ._job import Iteration, Job, Options, check_counts
 from ._staging import Outer, Staging, exchanged, first_difference, layout
 from ._view_group import (
     Helper,
@@ -228,19 +228,12 @@ class AveragingJob(Job):
 
         `iterations` and `epochs` are this worker's own: it then leaves as finished, and the others go on.
         """
-        if averagings is not None and averagings < 1:
-            raise error_of(
-                Status.E_INVALID,
-                f"averagings={averagings}; allowed: 1 or more, or None",
-            )
+        check_counts(averagings=averagings, iterations=iterations, epochs=epochs)
         if loader is None and averagings is None and iterations is None:
             raise error_of(
                 Status.E_INVALID,
                 "steps() without a loader; allowed with averagings=N or iterations=N",
             )
-        for what, value in [("iterations", iterations), ("epochs", epochs)]:
-            if value is not None and value < 1:
-                raise error_of(Status.E_INVALID, f"{what}={value}; allowed: 1 or more, or None")
         if averagings is None and iterations is None and epochs is None:
             epochs = 1
         self._wanted = averagings

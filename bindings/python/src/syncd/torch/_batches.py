@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, Iterable, Iterator
 
 import torch
@@ -17,7 +16,7 @@ class Batches:
              with the number of each pass
     passes   after so many it ends; None: never
     who      names the worker in errors
-    numbers  of the passes; None: from 0
+    numbers  of the passes, one after the other
     """
 
     def __init__(
@@ -25,13 +24,13 @@ class Batches:
         loader: Iterable[Any] | None,
         passes: int | None,
         who: str,
-        numbers: Iterator[int] | None = None,
+        numbers: Iterator[int],
     ) -> None:
         self._loader = loader
         self._passes = passes
         self._who = who
         self._pass = -1
-        self._numbers = itertools.count() if numbers is None else numbers
+        self._numbers = numbers
         self._of_this_pass = 0
         self._batches: Iterator[Any] | None = None
 

@@ -210,9 +210,7 @@ class Job:
         line in the log, and the job does not count as finished by this worker.
         Raises Error (SYNCD_E_INVALID) for a loader without batches, or one that cannot begin again.
         """
-        for what, value in [("iterations", iterations), ("epochs", epochs)]:
-            if value is not None and value < 1:
-                raise error_of(Status.E_INVALID, f"{what}={value}; allowed: 1 or more, or None")
+        check_counts(iterations=iterations, epochs=epochs)
         if loader is None and iterations is None:
             raise error_of(Status.E_INVALID, "steps() without a loader; allowed with iterations=N")
         if iterations is None and epochs is None:
@@ -263,7 +261,7 @@ class Job:
                 self._starts(step)
                 self._used, self._done = True, False
                 yield Iteration(self, step, batch), batch
-                progress.stepped(self.iteration)
+                progress.stepped()
 
     def _skip_batch(self) -> None:
         if not self._skips:
@@ -451,7 +449,7 @@ class Job:
         """At which address the other workers reach this process: on one machine 127.0.0.1."""
         options = self._options
         daemon = self._client.address or ""
-        # What connect("auto") brings together without a name, and what torchrun counts as local.
+        # The environment says whether all are on one machine: connect("auto") and torchrun rely on it.
         is_known = not daemon or "LOCAL_WORLD_SIZE" in os.environ or options.address == "auto"
         is_on_one = is_known and not place_of(os.environ).several_machines
         if is_on_one or daemon.startswith("unix:") and "," not in daemon:
@@ -461,6 +459,13 @@ class Job:
     def _who(self) -> str:
         worker = self.worker
         return f"job {worker.job}, worker {worker.rank}"
+
+
+def check_counts(**counts: int | None) -> None:
+    """Raises Invalid for one below 1."""
+    for what, value in counts.items():
+        if value is not None and value < 1:
+            raise error_of(Status.E_INVALID, f"{what}={value}; allowed: 1 or more, or None")
 
 
 def _is_finished(step: Step) -> bool:

@@ -32,7 +32,7 @@ class Progress:
         passed = time.monotonic() - self._begun
         return min(1.0, self._waited / passed) if passed > 0 else 0.0
 
-    def stepped(self, iteration: int) -> None: ...
+    def stepped(self) -> None: ...
 
     def waits_for(self, whom: str) -> None: ...
 
@@ -42,7 +42,7 @@ class _Bar(Progress):
         super().__init__()
         self._bar = bar
 
-    def stepped(self, iteration: int) -> None:
+    def stepped(self) -> None:
         self._bar.set_postfix_str(f"waiting {self.waiting_share():.0%}", refresh=False)
         self._bar.update()
 

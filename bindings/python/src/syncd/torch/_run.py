@@ -31,7 +31,11 @@ def form_of(policy: str) -> str:
     if name in _AVERAGING:
         return "averaging"
     allowed = ", ".join((*_AVERAGING, *_SERVER, *_NEIGHBOURS))
-    raise error_of(Status.E_INVALID, f"policy={policy!r}; allowed: {allowed} and their parameters")
+    raise error_of(
+        Status.E_INVALID,
+        f"policy={policy!r}; allowed: {allowed}, with their parameters as in ssp:3, and specsync+BASE and "
+        "naive_wait:MS+BASE",
+    )
 
 
 def run(
