@@ -275,6 +275,15 @@ void take_exit_grace(std::int64_t ms, client::JoinRequest& request) {
   if (ms != 0) request.exit_grace_us = std::max<std::int64_t>(ms, 0) * 1000;
 }
 
+void take_heartbeat_timeout(std::uint32_t ms, client::JoinRequest& request) {
+  if (ms != 0 && (ms < kHeartbeatTimeoutMinMs || ms > kHeartbeatTimeoutMaxMs)) {
+    refuse("syncd_join_options.heartbeat_timeout_ms is " + std::to_string(ms) +
+           "; allowed: " + std::to_string(kHeartbeatTimeoutMinMs) + " to " +
+           std::to_string(kHeartbeatTimeoutMaxMs) + ", or 0 (as the daemon says)");
+  }
+  request.heartbeat_timeout_ms = ms;
+}
+
 void take_hang_after(std::int64_t ms, client::JoinRequest& request) {
   constexpr std::int64_t kMsMax = std::int64_t{30} * 24 * 3600 * 1000;
   if (ms < SYNCD_HANG_AUTO || ms > kMsMax) {
@@ -422,6 +431,7 @@ JoinSettings make_join_settings(const syncd_join_options* options) {
   settings.names_launch = take_launch(known, request);
   take_resume(known, request);
   take_exit_grace(known.exit_grace_ms, request);
+  take_heartbeat_timeout(known.heartbeat_timeout_ms, request);
   take_timeout("syncd_join_options.join_timeout_ms", known.join_timeout_ms,
                "SYNCD_JOIN_TIMEOUT_SEC", request.join_timeout_us);
   settings.on_wait = known.on_wait;

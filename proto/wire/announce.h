@@ -11,6 +11,8 @@ namespace syncd {
 
 inline constexpr std::size_t kPhaseNameBytesMax = 64;
 inline constexpr std::int64_t kPhaseLeaseUsMax = std::int64_t{24} * 3600 * 1'000'000;
+inline constexpr std::uint32_t kHeartbeatTimeoutMinMs = 100;
+inline constexpr std::uint32_t kHeartbeatTimeoutMaxMs = 3'600'000;
 inline constexpr std::size_t kMemberDataBytesMax = 1024;
 // Workers whose launch is NAME/ROUND were started by this round of the job "rdzv.NAME" (torchrun).
 inline constexpr std::string_view kRendezvousPrefix = "rdzv.";

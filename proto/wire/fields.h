@@ -19,7 +19,7 @@ SYNCD_FIELDS(Error, status, message)
 SYNCD_FIELDS(Ok)
 SYNCD_FIELDS(Join, job, policy, name, host, rank, world_size, incarnation, granted, pushed,
              collected, consumed, phase, phase_left_us, data, notices, epoch, launch, launch_number,
-             resume, resume_at, views, exit_grace_us, hang_after_us)
+             resume, resume_at, views, exit_grace_us, hang_after_us, heartbeat_timeout_ms)
 SYNCD_FIELDS(Joined, worker, iteration, policy, world_size, durable, resumed, members_version,
              worker_grace_us, views, round, round_gone, round_room, heartbeat_timeout_ms,
              exit_grace_us, hang_after_us)

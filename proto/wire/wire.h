@@ -94,6 +94,7 @@ struct Join {
   bool views = false;
   std::int64_t exit_grace_us = -1;
   std::int64_t hang_after_us = 0;
+  std::uint32_t heartbeat_timeout_ms = 0;  // 0: as the daemon and the job say
   bool operator==(const Join&) const = default;
 };
 struct Joined {

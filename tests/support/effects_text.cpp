@@ -131,6 +131,7 @@ std::string text_of(const wire::Join& join) {
       .time("exit_grace", join.exit_grace_us, -1)
       .flag("views", join.views)
       .time("hang_after", join.hang_after_us, 0)
+      .number("heartbeat_timeout_ms", join.heartbeat_timeout_ms, 0)
       .take();
 }
 std::string text_of(const wire::Begin& begin) {

@@ -207,6 +207,8 @@ def test_a_failure_stops_a_job_that_says_so(start_daemon):
         ({"resume_at": -1}, "resume_at=-1"),
         ({"exit_grace": -1}, "exit_grace=-1"),
         ({"exit_grace": float("inf")}, "exit_grace=inf"),
+        ({"heartbeat_timeout": 0.05}, "heartbeat_timeout=0.05; allowed: 0.1 to 3600"),
+        ({"heartbeat_timeout": float("nan")}, "heartbeat_timeout=nan"),
         ({"join_timeout": 0}, "join_timeout=0"),
     ],
 )
@@ -228,6 +230,26 @@ def test_exit_grace_ends_a_killed_worker_at_once(daemon):
             wait_until("its loss", lambda: workers_of(daemon)[0]["state"] == "lost")
             reason = history(daemon, ["worker_lost"])[0]["reason"]
             assert "its connection closed" in reason and "exit_grace is 0" in reason
+
+
+SILENT = """
+import os, signal, sys, syncd
+client = syncd.connect(sys.argv[1])
+client.join("job", "asp", rank=0, world_size=2, heartbeat_timeout=0.2)
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def test_a_worker_chooses_how_long_a_silence_cuts_it_off(start_daemon):
+    # The daemon itself would wait for an hour.
+    daemon = start_daemon('[timeouts]\nheartbeat_timeout = "1h"\n')
+    silent = Process(sys.executable, "-c", SILENT, daemon.address)
+    try:
+        wait_until("its join", lambda: shown(daemon))
+        wait_until("its end", lambda: not workers_of(daemon)[0]["connected"])
+    finally:
+        silent.child.kill()
+        silent.child.wait()
 
 
 def test_a_waiting_worker_says_for_what(daemon, monkeypatch, caplog):

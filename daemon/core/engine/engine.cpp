@@ -75,6 +75,13 @@ std::string check_launch(const wire::Join& join) {
            " us is out of range: allowed are -1 (as the job says) and 0 to " +
            std::to_string(limits::kPhaseLeaseMax);
   }
+  if (join.heartbeat_timeout_ms != 0 && (join.heartbeat_timeout_ms < kHeartbeatTimeoutMinMs ||
+                                         join.heartbeat_timeout_ms > kHeartbeatTimeoutMaxMs)) {
+    return fmt::format(
+        "heartbeat_timeout of {} ms is out of range: allowed are 0 (as the daemon says) "
+        "and {} to {}",
+        join.heartbeat_timeout_ms, kHeartbeatTimeoutMinMs, kHeartbeatTimeoutMaxMs);
+  }
   std::string wrong = check_shown("the launch's name", join.launch, limits::kLaunchNameBytesMax);
   if (!wrong.empty()) return wrong;
   if (join.launch.empty() && join.launch_number != 0) {

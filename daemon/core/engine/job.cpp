@@ -103,7 +103,7 @@ bool Job::resume(const Caller& caller, const wire::Join& join, Worker& worker, I
     commit(std::move(record));
   }
   const bool was_cut_off = worker.disconnected_at >= 0;
-  worker.exit_grace_us = join.exit_grace_us;
+  take_graces(worker, join);
   attach(worker, caller);
   if (was_cut_off) members_changed();
   listen(worker, join.notices);
@@ -169,7 +169,7 @@ void Job::enter_anew(const Caller& caller, const wire::Join& join, Rank rank) {
   // The same process may ask again under the life that it remembers, if this answer gets lost.
   worker.predecessor = join.incarnation;
   liveness_.set_phase(worker, join.phase, join.phase_left_us);
-  worker.exit_grace_us = join.exit_grace_us;
+  take_graces(worker, join);
   attach(worker, caller);
   listen(worker, join.notices);
   answers_.log(LogLevel::kInfo, was_member ? "worker_replaced" : "worker_joined", &worker,
@@ -201,6 +201,7 @@ void Job::reply_joined(const Caller& caller, Worker& worker, bool resumed, bool 
   const bool is_set = worker.exit_grace_us != kAutoSpan || spec_.exit_grace_us != kAutoSpan;
   if (is_set) joined.exit_grace_us = exit_grace(worker);
   joined.hang_after_us = spec_.hang_after_us;
+  joined.heartbeat_timeout_ms = heartbeat_timeout_ms(worker);
   if ((worker.notices & wire::kNoticeMembers) != 0) joined.members_version = members_version_;
   answers_.reply(caller, std::move(joined), after_records);
 }
@@ -473,6 +474,18 @@ void Job::disconnected(Rank rank, const Disconnected& event) {
   fields.emplace_back("grace", format_duration(worker.grace_us));
   answers_.log(LogLevel::kInfo, "worker_disconnected", &worker, std::move(fields));
   liveness_.arm(worker);
+}
+
+void Job::take_graces(Worker& worker, const wire::Join& join) {
+  worker.exit_grace_us = join.exit_grace_us;
+  worker.heartbeat_timeout_ms = join.heartbeat_timeout_ms;
+}
+
+// The least that it or its job asks for; 0: as the daemon says.
+std::uint32_t Job::heartbeat_timeout_ms(const Worker& worker) const {
+  const std::uint32_t own = worker.heartbeat_timeout_ms;
+  if (!loop_.gathers()) return own;
+  return own == 0 ? kGatherHeartbeatTimeoutMs : std::min(own, kGatherHeartbeatTimeoutMs);
 }
 
 Micros Job::exit_grace(const Worker& worker) const {

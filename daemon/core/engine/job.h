@@ -131,6 +131,8 @@ class Job final : private Membership {
   void reply_joined(const Caller& caller, Worker& worker, bool resumed, bool after_records,
                     Iteration seen);
   void attach(Worker& worker, const Caller& caller);
+  static void take_graces(Worker& worker, const wire::Join& join);
+  std::uint32_t heartbeat_timeout_ms(const Worker& worker) const;
   Micros exit_grace(const Worker& worker) const;
   void set_grace(Worker& worker, const Disconnected& event);
   void listen(Worker& worker, std::uint32_t notices);

@@ -87,7 +87,6 @@ void Job::fill_round(wire::Joined& joined) const {
   joined.round = state.round;
   joined.round_gone = state.gone;
   joined.round_room = state.room;
-  joined.heartbeat_timeout_ms = kGatherHeartbeatTimeoutMs;
 }
 
 // Something has changed of which the policy is not told otherwise.

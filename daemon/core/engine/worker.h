@@ -78,11 +78,12 @@ struct Worker : WorkerSnapshot {
   std::optional<Waiting> waiting;
   ConnectionId connection = 0;  // 0: not connected
   Micros disconnected_at = -1;
-  Micros exit_grace_us = kAutoSpan;  // as its join asked; kAutoSpan: as the job says
-  Micros grace_us = 0;               // how long its place is kept since disconnected_at
-  bool closed = false;               // the other side closed its connection then
-  bool warned = false;               // the log has named it as slow in this iteration
-  Micros liveness_at = kNever;       // when its liveness timer fires; never later than it must
+  std::uint32_t heartbeat_timeout_ms = 0;  // as its join asked; 0: as the daemon and the job say
+  Micros exit_grace_us = kAutoSpan;        // as its join asked; kAutoSpan: as the job says
+  Micros grace_us = 0;                     // how long its place is kept since disconnected_at
+  bool closed = false;                     // the other side closed its connection then
+  bool warned = false;                     // the log has named it as slow in this iteration
+  Micros liveness_at = kNever;  // when its liveness timer fires; never later than it must
   // The long phase that it has announced, in which it is not late; empty: none. Once the lease is
   // over, its lateness counts from there. It began at phase_us.
   std::string phase;

@@ -454,6 +454,20 @@ TEST_F(Options, WhereAGroupBegins) {
   EXPECT_THAT(join_error(&options), HasSubstr("resume is 3"));
 }
 
+TEST_F(Options, HowLongAConnectionMayBeSilent) {
+  syncd_join_options options = SYNCD_JOIN_OPTIONS_INIT;
+  EXPECT_EQ(join(&options).request.heartbeat_timeout_ms, 0U);
+  for (const std::uint32_t ms : {100U, 1'000U, 3'600'000U}) {
+    options.heartbeat_timeout_ms = ms;
+    EXPECT_EQ(join(&options).request.heartbeat_timeout_ms, ms);
+  }
+  for (const std::uint32_t ms : {1U, 99U, 3'600'001U}) {
+    options.heartbeat_timeout_ms = ms;
+    EXPECT_THAT(join_error(&options),
+                HasSubstr("heartbeat_timeout_ms is " + std::to_string(ms) + "; allowed: 100 to 3"));
+  }
+}
+
 TEST_F(Options, HowLongAPlaceIsKeptAndAStartIsWaitedFor) {
   syncd_join_options options = SYNCD_JOIN_OPTIONS_INIT;
   EXPECT_EQ(join(&options).request.exit_grace_us, -1);

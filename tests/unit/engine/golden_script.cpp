@@ -309,6 +309,7 @@ class Script {
     words.take_lateness("hang", join.hang_after_us);
     words.take_integer("resume", join.resume);
     words.take_micros("exit_grace", join.exit_grace_us);
+    words.take_integer("heartbeat_timeout_ms", join.heartbeat_timeout_ms);
     if (words.take_integer("at", join.resume_at)) join.resume = wire::Resume::kContinue;
     std::string other;
     if (words.take("on", other)) {

@@ -153,6 +153,7 @@ TEST(Launch, IsToldAtEveryJoin) {
   given.resume = wire::Resume::kContinue;
   given.resume_at = 300;
   given.exit_grace_us = 0;
+  given.heartbeat_timeout_ms = 1'000;
   script.join_one(given);
   script.cut();
   script.welcome();
@@ -162,6 +163,7 @@ TEST(Launch, IsToldAtEveryJoin) {
   EXPECT_EQ(join.launch_number, 3U);
   EXPECT_EQ(join.resume_at, 300);
   EXPECT_EQ(join.exit_grace_us, 0);
+  EXPECT_EQ(join.heartbeat_timeout_ms, 1'000U);
 }
 
 TEST(LeaveAs, SaysHowAndWhyOverAsManyConnectionsAsItTakes) {

@@ -205,6 +205,8 @@ inline std::vector<std::pair<std::string, Message>> grown_messages() {
   join_with_grace.exit_grace_us = 0;
   Joined joined_with_exit_grace = joined_with_grace;
   joined_with_exit_grace.exit_grace_us = 3'500'000;
+  Join quick_join = join_of_launch;
+  quick_join.heartbeat_timeout_ms = 1'000;
   Join observing_join = join_of_launch;
   observing_join.hang_after_us = 30'000'000;
   JobsReply hanging{{{1, "cifar", "ssp:3", "running", 2, 16, 15, 8, 12, 160, 3, "note", 1'000'003}},
@@ -279,6 +281,7 @@ inline std::vector<std::pair<std::string, Message>> grown_messages() {
           {"Leave.2",
            {2015, Leave{{7, 3, 2, 41}, LeaveKind::kFailed, "ValueError: loss is not finite"}}},
           {"Join.7", {2018, observing_join}},
+          {"Join.8", {2029, quick_join}},
           {"Joined.6", {2019, observed}},
           {"JobsReply.2", {2020, hanging}},
           {"Granted.2", {2021, Granted{12, kStepCheckpoint, 4, 7}}},

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 constexpr std::uint64_t kSeed = 20261121;
 
-static_assert(detail::field_count<Join>() == 23 && detail::field_count<Ok>() == 0);
+static_assert(detail::field_count<Join>() == 24 && detail::field_count<Ok>() == 0);
 
 TEST(WireRandom, EveryTypeComesBackWhateverItHolds) {
   std::mt19937_64 random(kSeed);

@@ -149,7 +149,7 @@ typedef struct syncd_join_options {
   int64_t join_timeout_ms;
   syncd_wait_callback on_wait;
   uint32_t checkpoints;
-  uint32_t reserved_2;
+  uint32_t heartbeat_timeout_ms;
   int64_t hang_after_ms;
   syncd_inspect_callback on_inspect;
 } syncd_join_options;

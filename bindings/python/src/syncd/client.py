@@ -663,6 +663,7 @@ class Client:
         resume: str = "auto",
         resume_at: int | None = None,
         exit_grace: float | None = None,
+        heartbeat_timeout: float | None = None,
         join_timeout: float | None = None,
         on_wait: Callable[[str], object] | None = _log.info,
         checkpoints: bool = False,
@@ -695,6 +696,9 @@ class Client:
         resume_at   the next iteration of the model that was loaded; means resume="continue"
         exit_grace  seconds that the daemon keeps this worker's place once its connection has closed
                     without leave(); 0: none. None: as the job says (3.5)
+        heartbeat_timeout
+                    seconds of silence after which daemon and client take this worker's connection
+                    for cut, from 0.1 to 3600; None, or more than the daemon's (10): as it says
         join_timeout
                     seconds that begin() waits for the job's start before it raises Timeout, whatever its
                     own timeout; None: SYNCD_JOIN_TIMEOUT_SEC, else 600; math.inf: for ever
@@ -742,6 +746,13 @@ class Client:
                     Status.E_INVALID,
                     f"exit_grace={exit_grace!r}; allowed: at most 86400 seconds (a day)",
                 )
+        if heartbeat_timeout is not None:
+            if not 0.1 <= heartbeat_timeout <= 3600:  # also of nan
+                raise error_of(
+                    Status.E_INVALID,
+                    f"heartbeat_timeout={heartbeat_timeout!r}; allowed: 0.1 to 3600 seconds",
+                )
+            options.heartbeat_timeout_ms = round(heartbeat_timeout * 1000)
         options.join_timeout_ms = _option_ms("join_timeout", join_timeout)
         options.checkpoints = bool(checkpoints)
         callback = None

@@ -25,6 +25,7 @@ _log = logging.getLogger("syncd")
 
 # How long the daemon keeps the place of a worker whose connection has closed.
 _EXIT_GRACE_S = 1.0
+_HEARTBEAT_TIMEOUT_S = 1.0  # how long a silence takes it for cut
 _RANK_TIMEOUT_S = 15.0
 
 
@@ -345,6 +346,7 @@ class Job:
                     name=options.name,
                     checkpoints=options.checkpoint is not None,
                     exit_grace=_EXIT_GRACE_S,
+                    heartbeat_timeout=_HEARTBEAT_TIMEOUT_S,
                     hang_after=options.hang_after,
                     resume_at=resume_at,
                     on_wait=_log.warning,
