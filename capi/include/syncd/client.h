@@ -362,9 +362,7 @@ typedef struct syncd_join_options {
   syncd_wait_callback on_wait; /* NULL: none. user_data is that of on_event */
   uint32_t checkpoints; /* 1: this worker saves when a step says SYNCD_STEP_CHECKPOINT. 0: it takes
                            no part in agreed checkpoints */
-  uint32_t heartbeat_timeout_ms; /* after how long a silence the daemon and this library take this
-                           worker's connection for cut: 100 to 3600000; then worker_grace starts.
-                           0, or more than the daemon's (10 s): as the daemon says */
+  uint32_t reserved_2;  /* 0 */
   int64_t hang_after_ms; /* puts a job that this join makes under observation. Once a worker waited
                            this many milliseconds, in syncd_begin() or between
                            syncd_worker_mark(COMPUTED) and its push, all workers hear who is at
@@ -373,6 +371,10 @@ typedef struct syncd_join_options {
                            daemon derives the time from the workers' own iterations. 0: no
                            observation */
   syncd_inspect_callback on_inspect; /* NULL: this process does not answer inspections */
+  uint32_t heartbeat_timeout_ms; /* after how long a silence the daemon and this library take this
+                           worker's connection for cut: 100 to 3600000; then worker_grace starts.
+                           0, or more than the daemon's (10 s): as the daemon says */
+  uint32_t reserved_3;  /* 0 */
 } syncd_join_options;
 
 #define SYNCD_JOIN_OPTIONS_INIT                                                               \

@@ -149,9 +149,11 @@ typedef struct syncd_join_options {
   int64_t join_timeout_ms;
   syncd_wait_callback on_wait;
   uint32_t checkpoints;
-  uint32_t heartbeat_timeout_ms;
+  uint32_t reserved_2;
   int64_t hang_after_ms;
   syncd_inspect_callback on_inspect;
+  uint32_t heartbeat_timeout_ms;
+  uint32_t reserved_3;
 } syncd_join_options;
 
 syncd_status syncd_join(syncd_client *client, const syncd_join_options *options,
