@@ -174,6 +174,11 @@ class Run:
         words = (self.events_file, iterations, directory, stagger_s, crashes, *form)
         self.script = [str(HERE / "resume.py"), *map(str, words)]
 
+    def form(self, policy, iterations, directory, stagger_s, crashes):
+        """Likewise, by syncd.torch."""
+        words = (self.events_file, policy, iterations, directory, stagger_s, crashes)
+        self.script = [str(HERE / "forms.py"), *map(str, words)]
+
     def start(self, name, more=()):
         """By torch's own launcher where it finds the backend, else by ours: torch 1.13's own does not
         start at all under Python 3.11."""

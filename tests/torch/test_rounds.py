@@ -258,23 +258,29 @@ def test_the_daemon_may_die_while_agents_wait_and_while_they_train(start, daemon
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("SYNCD_TORCH_RUNS", "1"))))
-def test_agents_killed_and_started_at_random(start, seed):
+def test_agents_killed_and_started_at_random(start, tmp_path, seed):
     chance = random.Random(seed)
     run = start("2:4")
-    run.train(300)
+    enough = tmp_path / "enough"
+    run.train(LONG, f"until={enough}")
     names = iter(range(1000))
     for _ in range(4):
         run.start(f"n{next(names)}")
     for _ in range(3):
         time.sleep(chance.uniform(0.5, 6))
-        if any(one.child.poll() is not None for one in run.agents):
-            break  # some have finished
         killed = chance.choice(run.agents)
         killed.kill_all()
         run.agents.remove(killed)
         time.sleep(chance.uniform(0, 3))
         run.start(f"n{next(names)}")
+
+    def all_train():
+        living = {pid for agent in run.agents for pid in agent.workers()}
+        return len(living & {int(one["pid"]) for one in run.events("trains", WORLD_SIZE=4)}) == 4
+
+    wait_until(all_train, "four train together")
+    enough.touch()
     ended = codes(run)
-    assert all(code == 0 for code in ended), ended
+    assert ended == [0, 0, 0, 0]
     done = run.events("done")
-    assert done and all(float(one["loss"]) < 0.01 for one in done)
+    assert len(done) == 4 and all(float(one["loss"]) < 0.01 for one in done)

@@ -1,8 +1,9 @@
 """A plain DDP script, as anybody has it: it knows nothing of syncd. Each event is a line in a file.
 
-usage: train.py EVENTS ITERATIONS PAUSE_S [crash=RANK@ITERATION] [late=RANK@SECONDS]
+usage: train.py EVENTS ITERATIONS PAUSE_S [crash=RANK@ITERATION] [late=RANK@SECONDS] [until=FILE]
 
-crash: in the first start only, after this iteration, or at its "end"; late: ends so much later than the others.
+crash: in the first start only, after this iteration, or at its "end"; late: ends so much later than the others;
+until: ends after 60 iterations or more, once there is this file.
 """
 
 import os
@@ -37,6 +38,13 @@ def crash_if(at):
         os._exit(3)
 
 
+def told():
+    """Of rank 0, as all must end in the same iteration."""
+    flag = torch.tensor(float(os.path.exists(OTHER["until"])))
+    dist.broadcast(flag, 0)
+    return bool(flag)
+
+
 for iteration in range(ITERATIONS):
     inputs = torch.randn(32, 8)
     loss = ((model(inputs).squeeze(1) - inputs @ truth) ** 2).mean()
@@ -46,6 +54,8 @@ for iteration in range(ITERATIONS):
     crash_if(str(iteration))
     if iteration == 0:
         say("trains")
+    if "until" in OTHER and iteration >= 60 and told():
+        break
     time.sleep(PAUSE_S)
 late_rank, _, late_s = OTHER.get("late", "-1@0").partition("@")
 if rank == int(late_rank):
