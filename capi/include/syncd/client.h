@@ -379,7 +379,7 @@ typedef struct syncd_join_options {
 
 #define SYNCD_JOIN_OPTIONS_INIT                                                               \
   { sizeof(syncd_join_options), NULL, NULL, NULL, NULL, SYNCD_RANK_ANY, 0, 0, NULL, NULL, 0, \
-    NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, 0, 0, 0, NULL }
+    NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, 0, 0, 0, NULL, 0, 0 }
 
 /* Joins a job. Does not wait for the other workers: the first syncd_begin() does.
  *
