@@ -55,7 +55,8 @@ struct KeptPush {
 };
 
 // A history that has grown to a million pushes must not be moved as it grows on, and a deque's
-// pieces hold three of them. The first piece grows: most jobs of very many have few.
+// pieces hold three of them. Larger pieces than these would cost what 10,000 jobs may take. The
+// first piece grows: most jobs of very many have few.
 class Pushes {
  public:
   bool empty() const { return size_ == 0; }
@@ -90,7 +91,7 @@ class Pushes {
   }
 
  private:
-  static constexpr std::size_t kPiece = 64;
+  static constexpr std::size_t kPiece = 8;
 
   void add_piece() {
     const bool is_first = pieces_.empty();
