@@ -4,6 +4,14 @@
 #include "proto/wire/wire.h"
 
 namespace syncd::wire {
+namespace {
+
+[[gnu::cold, gnu::noinline]] std::string wrong_length(std::uint32_t length, std::size_t most) {
+  return "a frame says it is " + std::to_string(length) + " bytes long; allowed are 1 to " +
+         std::to_string(most);
+}
+
+}  // namespace
 
 void FrameSplitter::append(std::span<const std::uint8_t> bytes) {
   // What was handed out is dropped once it is the larger part, so that each byte moves O(1) times.
@@ -26,8 +34,7 @@ FrameSplitter::Result FrameSplitter::next(std::span<const std::uint8_t>& payload
       static_cast<std::uint32_t>(at[0]) | static_cast<std::uint32_t>(at[1]) << 8 |
       static_cast<std::uint32_t>(at[2]) << 16 | static_cast<std::uint32_t>(at[3]) << 24;
   if (length == 0 || length > max_frame_bytes_) {
-    error = "a frame says it is " + std::to_string(length) + " bytes long; allowed are 1 to " +
-            std::to_string(max_frame_bytes_);
+    error = wrong_length(length, max_frame_bytes_);
     return Result::kError;
   }
   if (pending_bytes() < kPrefix + length) return Result::kNeedMore;

@@ -19,10 +19,10 @@ static_assert(std::endian::native == std::endian::little);
 
 constexpr std::size_t kItemsMax = 8;  // longer lists take the generic way
 
-// The values of a message are its id and its fields, each field of a worker by itself. So the calls
-// of a worker have the same numbers for the same values, and all are read as a Push.
+// The values of a message are its id and its fields. So the calls of a worker have the same numbers
+// for the same values, and all are read as a Push.
 constexpr std::size_t kId = 0;
-constexpr std::size_t kValuesMax = 10;
+constexpr std::size_t kValuesMax = 7;
 constexpr unsigned kAlways = UINT32_MAX;
 
 // Calls visit(field, value, its number, bit), where the bit says in a set that the field is not
@@ -32,14 +32,13 @@ SYNCD_INLINE inline void for_each_value(M& message, const Visit& visit) {
   std::size_t number = kId;
   unsigned bit = 0;
   for_each_field(message, [&](auto field, auto& value) SYNCD_INLINE {
-    if constexpr (std::is_same_v<std::decay_t<decltype(value)>, WorkerRef>) {
-      for_each_field(value, [&](auto part, auto& of_it)
-                                SYNCD_INLINE { visit(part, of_it, ++number, kAlways); });
-    } else {
-      visit(field, value, ++number, bit++);
-    }
+    constexpr bool is_worker = std::is_same_v<std::decay_t<decltype(value)>, WorkerRef>;
+    visit(field, value, ++number, is_worker ? kAlways : bit++);
   });
 }
+// It lies in a frame as in memory, and is never left out.
+static_assert(sizeof(table::Packed<WorkerRef>) == sizeof(WorkerRef) &&
+              std::is_trivially_copyable_v<WorkerRef>);
 // What a field is that is left out.
 template <class F>
 SYNCD_INLINE inline typename F::Type absent() {
@@ -127,10 +126,11 @@ class Layout {
   std::uint8_t* write(std::uint8_t* to) const {
     std::memcpy(to, &size_, sizeof size_);
     to += sizeof size_;
-    for (std::size_t i = 0; i * sizeof(Chunk) < last(); ++i) {
+    const std::size_t last = this->last();  // which writing does not change
+    for (std::size_t i = 0; i * sizeof(Chunk) < last; ++i) {
       std::memcpy(to + i * sizeof(Chunk), &frame_[i], sizeof(Chunk));
     }
-    std::memcpy(to + last(), &last_frame_, sizeof(Chunk));
+    std::memcpy(to + last, &last_frame_, sizeof(Chunk));
     return to;
   }
 

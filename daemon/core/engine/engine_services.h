@@ -75,7 +75,7 @@ class EngineServices {
   }
   void count_record() { ++engine_.tails; }
   // After this event.
-  void request_snapshot() { engine_.touched.push_back(job_); }
+  [[gnu::cold]] void request_snapshot() { engine_.touched.push_back(job_); }
 
   // ---- workers
   // May forget jobs that have ended, to make room.

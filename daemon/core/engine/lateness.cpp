@@ -67,12 +67,13 @@ Lateness lateness(const JobSpec& spec, const RecentSpans& spans) {
   return out;
 }
 
-Micros least_patience(const JobSpec& spec) {
-  const auto least = [](Micros after_us, Micros floor) {
-    return after_us == kAutoSpan ? floor : after_us == 0 ? kNever : after_us;
+Micros least_patience(const JobSpec& spec, bool are_spans_known) {
+  const auto least = [&](Micros after_us, Micros floor, Micros unknown) {
+    if (after_us == kAutoSpan) return are_spans_known ? floor : unknown;
+    return after_us == 0 ? kNever : after_us;
   };
-  return std::min(least(spec.warn_after_us, limits::kWarnAfterFloor),
-                  least(spec.evict_after_us, limits::kEvictAfterFloor));
+  return std::min(least(spec.warn_after_us, limits::kWarnAfterFloor, limits::kWarnAfterUnknown),
+                  least(spec.evict_after_us, limits::kEvictAfterFloor, limits::kEvictAfterCeiling));
 }
 
 std::string lateness_rule(const JobSpec& spec, const RecentSpans& spans) {

@@ -36,6 +36,7 @@ class RecentSpans {
     looked_at_ = count_;
   }
   UsualSpan usual() const;
+  bool are_known() const { return looked_at_ > 0; }  // usual().spans is not 0
 
   // What came after the worker's own computing in its latest iteration; -1: it does not say. The
   // longest lately counts, which fades.
@@ -74,7 +75,7 @@ Lateness lateness(const JobSpec& spec, const RecentSpans& spans);
 
 // The least that passes, whatever its spans, from a worker's last sign of progress until a warning
 // or an eviction can be due; kNever: neither ever is.
-Micros least_patience(const JobSpec& spec);
+Micros least_patience(const JobSpec& spec, bool are_spans_known);
 
 // How the thresholds were chosen, for people: "auto: 4 x median 1.2 s + 8 x spread 50 ms of its
 // last 16 iterations, evict at 5 times that". Empty if both are given in numbers.

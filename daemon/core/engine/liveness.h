@@ -24,7 +24,7 @@ class Liveness {
         roster_(roster),
         answers_(answers),
         membership_(membership),
-        least_patience_us_(least_patience(spec)) {}
+        least_patience_us_{least_patience(spec, false), least_patience(spec, true)} {}
 
   // The worker has shown a sign of life.
   void progressed(Worker& worker) {
@@ -33,7 +33,8 @@ class Liveness {
   // Its deadline may be earlier than before. Nearly always the timer that is set fires before the
   // worker can be late, and stays as it is.
   void arm(Worker& worker) {
-    const bool is_early = worker.liveness_at - worker.active_at <= least_patience_us_;
+    const Micros least_us = least_patience_us_[worker.spans.are_known() ? 1 : 0];
+    const bool is_early = worker.liveness_at - worker.active_at <= least_us;
     if (!is_early || worker.disconnected_at >= 0) arm_anew(worker);
   }
   void disarm(Worker& worker);
@@ -63,7 +64,7 @@ class Liveness {
   const Roster& roster_;
   Answers& answers_;
   Membership& membership_;
-  Micros least_patience_us_;
+  Micros least_patience_us_[2];  // while a worker's spans are not known, and then
   Micros amnesty_until_ = 0;
 };
 

@@ -109,7 +109,8 @@ class Recorder {
  private:
   void count() {
     engine_.count_record();
-    if (tail() >= engine_.options().snapshot_every_records) engine_.request_snapshot();
+    if (tail() >= engine_.options().snapshot_every_records) [[unlikely]]
+      engine_.request_snapshot();
   }
 
   EngineServices engine_;

@@ -44,19 +44,6 @@ void StragglerDetector::Median::settle() {
   }
 }
 
-void StragglerDetector::Median::add(std::int32_t bucket) {
-  if (counts_.empty()) counts_.resize(kBuckets);
-  ++counts_[static_cast<std::size_t>(bucket)];
-  ++size_;
-  if (bucket < middle_) ++below_;
-}
-
-void StragglerDetector::Median::remove(std::int32_t bucket) {
-  --counts_[static_cast<std::size_t>(bucket)];
-  --size_;
-  if (bucket < middle_) --below_;
-}
-
 float StragglerDetector::Median::value() {
   settle();
   // Those of a bucket lie evenly in it.
@@ -66,11 +53,6 @@ float StragglerDetector::Median::value() {
 }
 
 // ---- the workers
-
-void StragglerDetector::leave_out(Track& track) {
-  if (track.latest == Track::kNone) return;
-  latest_.remove(std::exchange(track.latest, Track::kNone));
-}
 
 void StragglerDetector::restore(Track& track, double usual) {
   track.seen = kFirst;
@@ -94,6 +76,24 @@ void StragglerDetector::note_noise(float excess) {
   unit_ = std::max(1.0F, unit_ + std::copysign(step, std::abs(above) - kUnit * unit_));
 }
 
+// One of its first x.
+void StragglerDetector::learn(Track& track, float x) {
+  track.values[track.seen] = x;
+  if (++track.seen < kFirst) return;
+  const float own = median_of(track.values.data(), track.values.data() + kFirst);
+  track.offset = std::clamp(own, -kOffsetMax, kOffsetMax);
+  track.values.fill(0);
+}
+
+// Its sum has reached the threshold.
+StragglerVerdict StragglerDetector::decide(Track& track, bool is_straggler) {
+  track.slower = 0;
+  std::array<float, 4> latest{};
+  std::copy_n(track.values.begin(), latest.size(), latest.begin());
+  const float middle = median_of(latest.data(), latest.data() + latest.size());
+  return {!is_straggler, std::exp(static_cast<double>(middle)), std::exchange(track.since, 0)};
+}
+
 std::optional<StragglerVerdict> StragglerDetector::push(Track& track, bool is_straggler,
                                                         Micros span_us) {
   leave_out(track);
@@ -107,15 +107,7 @@ std::optional<StragglerVerdict> StragglerDetector::push(Track& track, bool is_st
   if (!has_reference) return {};
 
   const float x = octaves * kLn2 - usual;
-  if (track.seen < kFirst) {
-    track.values[track.seen] = x;
-    if (++track.seen == kFirst) {
-      const float own = median_of(track.values.data(), track.values.data() + kFirst);
-      track.offset = std::clamp(own, -kOffsetMax, kOffsetMax);
-      track.values.fill(0);
-    }
-    return {};
-  }
+  if (track.seen < kFirst) return learn(track, x), std::nullopt;
   const float excess = x - track.offset;
   note_noise(excess);
   track.values[track.seen++ % 4] = excess;
@@ -132,12 +124,7 @@ std::optional<StragglerVerdict> StragglerDetector::push(Track& track, bool is_st
   }
   ++track.since;
   if (track.slower < kThreshold * unit_) return {};
-  track.slower = 0;
-  std::array<float, 4> latest{};
-  std::copy_n(track.values.begin(), latest.size(), latest.begin());
-  const float middle = median_of(latest.data(), latest.data() + latest.size());
-  return StragglerVerdict{!is_straggler, std::exp(static_cast<double>(middle)),
-                          std::exchange(track.since, 0)};
+  return decide(track, is_straggler);
 }
 
 }  // namespace syncd

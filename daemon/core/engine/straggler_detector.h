@@ -16,6 +16,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "daemon/core/engine/types.h"
@@ -69,7 +70,10 @@ class StragglerDetector {
   std::optional<StragglerVerdict> push(Track& track, bool is_straggler, Micros span_us);
   // The worker has gone, or its iteration says nothing about its speed: its latest span is no
   // reference any more. What is usual for it is kept.
-  void leave_out(Track& track);
+  void leave_out(Track& track) {
+    if (track.latest == Track::kNone) return;
+    latest_.remove(std::exchange(track.latest, Track::kNone));
+  }
 
   // Of a worker that was known before.
   static void restore(Track& track, double usual);
@@ -84,8 +88,18 @@ class StragglerDetector {
     static constexpr std::int32_t kPerOctave = 32;
     static constexpr std::int32_t kBuckets = 48 * kPerOctave;  // up to 8 years
 
-    void add(std::int32_t bucket);
-    void remove(std::int32_t bucket);  // precondition: it was added and not removed since
+    void add(std::int32_t bucket) {
+      if (counts_.empty()) counts_.resize(kBuckets);
+      ++counts_[static_cast<std::size_t>(bucket)];
+      ++size_;
+      if (bucket < middle_) ++below_;
+    }
+    // Precondition: it was added and not removed since.
+    void remove(std::int32_t bucket) {
+      --counts_[static_cast<std::size_t>(bucket)];
+      --size_;
+      if (bucket < middle_) --below_;
+    }
     std::size_t size() const { return static_cast<std::size_t>(size_); }
     // The lower one of the two in the middle, as a natural logarithm; precondition: it is not
     // empty.
@@ -100,6 +114,8 @@ class StragglerDetector {
     std::int32_t below_ = 0;   // how many are in lower buckets than that
   };
   float reference();  // precondition: there are latest spans
+  static void learn(Track& track, float x);
+  static StragglerVerdict decide(Track& track, bool is_straggler);
   void note_noise(float excess);
 
   Median latest_;

@@ -11,9 +11,7 @@ namespace syncd {
 void StragglerWatch::judge(Worker& worker, const Record& push) {
   if (push.in_phase) return detector_.leave_out(worker.speed);
   const Micros span_us = push.own_span_us();
-  if (const auto verdict = detector_.push(worker.speed, worker.slow_since_us >= 0, span_us)) {
-    verdict_ = *verdict;
-  }
+  verdict_ = detector_.push(worker.speed, worker.slow_since_us >= 0, span_us);
   // The first of those that may lead to a verdict.
   if (worker.speed.since == 1) worker.turned_at = push.time_us - std::max(push.span_us, span_us);
 }

@@ -26,10 +26,8 @@ wire::Error not_stored_yet() {
 
 }  // namespace
 
-void CommitGate::take_new(Effects& effects) {
-  records_taken_ += effects.records.size() - open_records_;
-  open_records_ = effects.records.size();
-  if (!effects.snapshots.empty()) move_all(effects.snapshots, open_snapshots_);
+void CommitGate::take_snapshots(Effects& effects) {
+  move_all(effects.snapshots, open_snapshots_);
 }
 
 bool CommitGate::must_hold() const {
@@ -38,19 +36,22 @@ bool CommitGate::must_hold() const {
 
 void CommitGate::hold(Reply&& reply) {
   const auto* pushed = std::get_if<wire::Pushed>(&reply.body);
-  if (held_count() >= kHeldMax) {
-    release_(reply.to,
-             wire::Error{Status::kStore, "the daemon cannot write its history fast enough: " +
-                                             std::to_string(held_count()) +
-                                             " answers wait for the disk already"});
-  } else if (pushed == nullptr) {
-    held_.push_back(
-        {latest(), now_, reply.to, {}, std::make_unique<wire::Body>(std::move(reply.body))});
-  } else if (store_error_.empty()) {
-    held_.push_back({latest(), now_, reply.to, *pushed, nullptr});
+  if (held_count() >= kHeldMax || (pushed != nullptr && !store_error_.empty())) {
+    refuse(reply.to);
+  } else if (pushed != nullptr) {
+    held_.emplace_back(latest(), now_, reply.to, *pushed, nullptr);
   } else {
-    release_(reply.to, not_stored_yet());
+    held_.emplace_back(latest(), now_, reply.to, wire::Pushed{},
+                       std::make_unique<wire::Body>(std::move(reply.body)));
   }
+}
+
+// Too many are held, or the store takes no pushes.
+[[gnu::cold]] void CommitGate::refuse(const Caller& to) {
+  if (held_count() < kHeldMax) return release_(to, not_stored_yet());
+  release_(to, wire::Error{Status::kStore, "the daemon cannot write its history fast enough: " +
+                                               std::to_string(held_count()) +
+                                               " answers wait for the disk already"});
 }
 
 void CommitGate::submit(Effects& effects) {
@@ -142,7 +143,11 @@ void CommitGate::refuse_pushes() {
 void CommitGate::release_committed() {
   for (std::size_t left = kReleasedAtOnce; left > 0 && must_settle_again(); --left) {
     const Held& held = held_[held_first_++];
-    release_(held.to, held.other != nullptr ? std::move(*held.other) : wire::Body(held.pushed));
+    if (held.other == nullptr) {
+      release_(held.to, held.pushed);
+    } else {
+      release_(held.to, std::move(*held.other));
+    }
   }
   // What was released is dropped once it is the larger part, so that each answer moves O(1) times.
   if (held_first_ * 2 <= held_.size()) return;

@@ -53,7 +53,9 @@ class CommitGate {
   // Takes the snapshots out of `effects`, and counts its records, which gather there until
   // submit(); call before the replies of the same effects are given to pass().
   void take(Effects& effects) {
-    if (effects.records.size() != open_records_ || !effects.snapshots.empty()) take_new(effects);
+    records_taken_ += effects.records.size() - open_records_;
+    open_records_ = effects.records.size();
+    if (!effects.snapshots.empty()) take_snapshots(effects);
   }
   // Sends the answer now, or when everything taken so far is committed. When too many are held
   // already (the disk stands still and clients keep repeating themselves), it is answered with an
@@ -114,11 +116,12 @@ class CommitGate {
     wire::Pushed pushed;
     std::unique_ptr<wire::Body> other;  // null: it is `pushed`
   };
-  void take_new(Effects& effects);
+  void take_snapshots(Effects& effects);
   // Tickets rise with time, so the latest one covers every record that was taken before.
   Ticket latest() const { return open_has_content() ? next_ticket_ : submitted_; }
   bool must_hold() const;
   void hold(Reply&& reply);
+  void refuse(const Caller& to);
   std::size_t held_count() const { return held_.size() - held_first_; }
   void release_committed();
   void refuse_pushes();

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "daemon/edge/store/record_codec.h"
 #include "daemon/edge/store/store.h"
@@ -53,12 +54,62 @@ struct KeptPush {
       fields;
 };
 
+// A history that has grown to a million pushes must not be moved as it grows on, and a deque's
+// pieces hold three of them. Larger pieces than these would cost what 10,000 jobs may take. The
+// first piece grows: most jobs of very many have few.
+class Pushes {
+ public:
+  bool empty() const { return size_ == 0; }
+  std::size_t size() const { return size_; }
+  const KeptPush& operator[](std::size_t i) const {
+    return pieces_[(dropped_ + i) / kPiece][(dropped_ + i) % kPiece];
+  }
+
+  void add(const Record& record) {
+    if (pieces_.empty() || pieces_.back().size() == kPiece) add_piece();
+    pieces_.back().emplace_back(record);
+    ++size_;
+  }
+  void drop_first() {
+    --size_;
+    if (++dropped_ < kPiece) return;
+    dropped_ = 0;
+    pieces_.pop_front();
+  }
+  // The place of the first one from a sequence on; size(): there is none.
+  std::size_t find(Sequence from) const {
+    std::size_t place = 0;
+    for (std::size_t end = size_; place < end;) {
+      const std::size_t middle = place + (end - place) / 2;
+      if ((*this)[middle].sequence < from) {
+        place = middle + 1;
+      } else {
+        end = middle;
+      }
+    }
+    return place;
+  }
+
+ private:
+  static constexpr std::size_t kPiece = 8;
+
+  void add_piece() {
+    const bool is_first = pieces_.empty();
+    pieces_.emplace_back();
+    if (!is_first) pieces_.back().reserve(kPiece);
+  }
+
+  std::deque<std::vector<KeptPush>> pieces_;  // all but the last one are full
+  std::size_t dropped_ = 0;                   // of the first piece
+  std::size_t size_ = 0;
+};
+
 // The records of one job: pushes, and all others, both in sequence.
 class History {
  public:
   void add(Record&& record) {
     if (record.kind == RecordKind::kPush) {
-      pushes_.emplace_back(record);
+      pushes_.add(record);
       bytes_ += sizeof(KeptPush);
       return;
     }
@@ -77,13 +128,15 @@ class History {
   // f(record) for all from a sequence on, in order, until it returns false.
   template <class F>
   void walk(JobId job, Sequence from, F f) const {
-    const auto before = [](const auto& one, Sequence sequence) { return one.sequence < sequence; };
-    auto push = std::lower_bound(pushes_.begin(), pushes_.end(), from, before);
+    const auto before = [](const Record& one, Sequence sequence) {
+      return one.sequence < sequence;
+    };
+    std::size_t push = pushes_.find(from);
     auto other = std::lower_bound(others_.begin(), others_.end(), from, before);
-    while (push != pushes_.end() || other != others_.end()) {
-      const bool is_push =
-          other == others_.end() || (push != pushes_.end() && push->sequence < other->sequence);
-      if (!(is_push ? f((push++)->record(job)) : f(*other++))) return;
+    while (push < pushes_.size() || other != others_.end()) {
+      const bool is_push = other == others_.end() ||
+                           (push < pushes_.size() && pushes_[push].sequence < other->sequence);
+      if (!(is_push ? f(pushes_[push++].record(job)) : f(*other++))) return;
     }
   }
 
@@ -95,8 +148,8 @@ class History {
   void drop_before(Sequence sequence, std::size_t bytes) {
     const std::size_t enough = bytes_ - std::min(bytes_, bytes);
     while (first_ < sequence && bytes_ > enough) {
-      if (!pushes_.empty() && pushes_.front().sequence == first_) {
-        pushes_.pop_front();
+      if (!pushes_.empty() && pushes_[0].sequence == first_) {
+        pushes_.drop_first();
         bytes_ -= sizeof(KeptPush);
       } else if (!others_.empty() && others_.front().sequence == first_) {
         bytes_ -= weight(others_.front());
@@ -107,8 +160,7 @@ class History {
   }
 
  private:
-  // Deques, because a history that has grown to a million records must not be moved as it grows on.
-  std::deque<KeptPush> pushes_;
+  Pushes pushes_;
   std::deque<Record> others_;
   Record created_;
   std::size_t bytes_ = 0;
