@@ -13,6 +13,7 @@ import torch
 
 import syncd
 import syncd.torch as st
+from syncd._private import write_private
 from server_parts import (
     SECRET,
     Gate,
@@ -29,7 +30,7 @@ from syncd.torch._link import Link, NotFinite
 from syncd.torch._parameters import Ledger, describe_optimizer, describe_options
 from syncd.torch._server import ServerJob, _shown
 from syncd.torch._wire import accept_peer, introduce, receive, send
-from syncd.torch.server import Server, load_secret, write_private
+from syncd.torch.server import Server, _listen, load_secret
 
 
 @pytest.fixture

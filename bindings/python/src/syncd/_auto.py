@@ -24,12 +24,12 @@ import secrets
 import select
 import shutil
 import socket
-import stat
 import subprocess
 import time
 from datetime import timedelta
 from typing import Any, Callable, Iterator, Mapping, NamedTuple
 
+from ._private import private_directory, write_private
 from ._programs import ProgramNotFound, find_program
 from .errors import Error, Invalid, Status, error_of
 
@@ -138,6 +138,10 @@ class Published(NamedTuple):
             return None
 
 
+def _directory() -> str:
+    return os.environ.get("SYNCD_AUTO_DIR") or f"/tmp/syncd-{os.geteuid()}"
+
+
 class Directory:
     """Files of this user's launches on this machine. It does not follow XDG_RUNTIME_DIR, which ends
     with a login and is not the same for all that a user starts."""
@@ -145,21 +149,7 @@ class Directory:
     poll_s = 0.05
 
     def __init__(self, launch: str) -> None:
-        self.path = os.environ.get("SYNCD_AUTO_DIR") or f"/tmp/syncd-{os.geteuid()}"
-        try:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(self.path, 0o700)
-            found = os.lstat(self.path)
-        except OSError as error:
-            raise error_of(Status.E_INVALID, f"SYNCD_AUTO_DIR={self.path!r}: {error}") from None
-        mode = stat.S_IMODE(found.st_mode)
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or mode & 0o077:
-            raise error_of(
-                Status.E_AUTH,
-                f"{self.path} is of user {found.st_uid} and has mode {mode:04o}; allowed: a directory "
-                f"of user {os.geteuid()}'s with mode 0700. Remove it, or name another one in "
-                "SYNCD_AUTO_DIR",
-            )
+        self.path = str(private_directory(_directory(), "SYNCD_AUTO_DIR"))
         self.name = hashlib.sha256(launch.encode()).hexdigest()[:16]
         self.socket = self.file("sock")
         if len(os.fsencode(self.socket)) > _SOCKET_BYTES_MAX:
@@ -173,11 +163,8 @@ class Directory:
         return os.path.join(self.path, f"{self.name}.{kind}")
 
     def write(self, kind: str, text: str) -> str:
-        """Whole or not at all, readable for this user alone."""
-        path, new = self.file(kind), self.file(f"{kind}.{os.getpid()}.new")
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(text)
-        os.replace(new, path)
+        path = self.file(kind)
+        write_private(path, text)
         return path
 
     def read(self) -> Published | None:

@@ -20,12 +20,13 @@ import torch
 
 from .._auto import place_of
 from ..client import MemberState, Pushed, Step
+from .._private import write_private
 from ..errors import Error, Status, error_of
 from ._compat import note_step
 from ._job import Job, Options
 from ._link import Link, NotFinite, Place, is_live
 from ._parameters import describe_optimizer, describe_options, describe_parameters
-from .server import IDLE_S, load_secret, private_directory, secret_file, write_private
+from .server import IDLE_S, load_secret, secret_file, state_directory
 
 _log = logging.getLogger("syncd")
 _T = TypeVar("_T")
@@ -144,7 +145,7 @@ class ServerJob(Job):
 
     def _files(self) -> pathlib.Path:
         """Where the address, the ledger and the log of this job's server lie, without suffix."""
-        return private_directory() / f"server-{self._own_identity()[:16]}"
+        return state_directory() / f"server-{self._own_identity()[:16]}"
 
     def _job_name(self) -> str:
         """As the library resolves it."""

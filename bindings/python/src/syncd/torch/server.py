@@ -32,6 +32,7 @@ from typing import Any, Sequence
 
 import torch
 
+from .._private import private_directory, write_private
 from ..errors import Error, Status, error_of
 from ._parameters import Layout, Ledger, Parameters
 from ._wire import accept_peer, keep_alive, receive, receive_into, send
@@ -45,33 +46,11 @@ IDLE_S = 60.0
 _HANDSHAKE_S = 10.0
 
 
-def private_directory() -> pathlib.Path:
-    """Where servers' addresses lie: $XDG_RUNTIME_DIR/syncd, else syncd-UID in the temporary directory.
-
-    Raises Error (SYNCD_E_STATE) if it is not this user's alone.
-    """
+def state_directory() -> pathlib.Path:
+    """Where servers' addresses lie: $XDG_RUNTIME_DIR/syncd, else syncd-UID in the temporary directory."""
     base = os.environ.get("XDG_RUNTIME_DIR")
-    path = (
-        pathlib.Path(base, "syncd")
-        if base
-        else pathlib.Path(tempfile.gettempdir(), f"syncd-{os.getuid()}")
-    )
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    about = path.lstat()
-    if about.st_uid != os.getuid() or about.st_mode & 0o077 or path.is_symlink():
-        raise error_of(
-            Status.E_STATE,
-            f"{path} is open to others than user {os.getuid()}; allowed: owned by that user, mode 0700",
-        )
-    return path
-
-
-def write_private(path: pathlib.Path, text: str) -> None:
-    """Makes a file that only its owner may read; it is there with all its text, or not at all."""
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    os.replace(part, path)
+    path = pathlib.Path(base, "syncd") if base else pathlib.Path(tempfile.gettempdir(), f"syncd-{os.getuid()}")
+    return private_directory(path, "XDG_RUNTIME_DIR")
 
 
 def secret_file() -> pathlib.Path:
@@ -417,10 +396,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.fd is not None:
             listener = socket.socket(fileno=options.fd)
         else:
-            host, _, port = options.listen.rpartition(":")
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            listener = socket.create_server((host.strip("[]"), int(port)), family=family)
-        state = pathlib.Path(options.state or private_directory() / f"server-of-{options.job}")
+            listener = _listen(options.listen)
+        state = pathlib.Path(options.state or state_directory() / f"server-of-{options.job}")
         server = Server(
             listener, secret, open_ledger(pathlib.Path(f"{state}.updates")), options.idle
         )
