@@ -196,6 +196,31 @@ class Directory:
             yield
 
 
+class Running(NamedTuple):
+    """A daemon that connect("auto") has started and that answers."""
+
+    address: str
+    token_file: str
+    """"": it asks for none."""
+    launch: str
+
+
+def running() -> list[Running]:
+    """This user's on this machine. Raises Error (SYNCD_E_AUTH) for a directory that others may change."""
+    if not os.path.isdir(_directory()):
+        return []
+    found: dict[str, Running] = {}
+    for config in sorted(private_directory(_directory(), "SYNCD_AUTO_DIR").glob("*.toml")):
+        launch = config.read_text().partition("\n")[0].removeprefix("# ").rpartition(": ")[0]
+        directory = Directory(launch)
+        published = directory.read()
+        if published is None or published.address in found or not _listens(published.address):
+            continue
+        token_file = directory.file("token") if published.token else ""
+        found[published.address] = Running(published.address, token_file, launch)
+    return list(found.values())
+
+
 class MasterStore:
     """The TCPStore at MASTER_ADDR, which rank 0 opens where nobody has yet. init_process_group() in the
     same process uses the same one afterwards."""
@@ -295,7 +320,7 @@ def _owner_of_port(port: int) -> int | None:
     return None
 
 
-def _local_daemons() -> Iterator[str]:
+def local_daemons() -> Iterator[str]:
     """Addresses of this machine at which a daemon that is meant for this user may answer: not one that
     another person has started."""
     path = _default_socket()
@@ -516,7 +541,7 @@ class _Choice:
                 self._say(published.address, "this launch has used it before")
                 return client
         if not self._place.several_machines:
-            for address in _local_daemons():
+            for address in local_daemons():
                 client = self._try(Published(address))
                 if isinstance(client, Error):
                     _log.info('connect("auto"): not the daemon at %s: %s', address, client)
