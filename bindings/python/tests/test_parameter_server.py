@@ -784,6 +784,11 @@ class Told:
         self.calls.append(("push", loss, samples, size))
         return syncd.Pushed(0, False)
 
+    def leave(self, kind):
+        if self.calls and self.calls[-1][0] == "leave":
+            raise syncd.Closed("it has left", syncd.Status.E_CLOSED)
+        self.calls.append(("leave", kind))
+
 
 def job_of(model, place, policy="asp", worker=None, **options):
     optimizer = options.pop("optimizer", None) or torch.optim.SGD(model.parameters(), lr=1.0)
@@ -864,6 +869,44 @@ def test_a_job_pulls_where_the_step_says_and_pushes_what_it_computed():
         assert model[0].tolist() == [-3] * 4
         job._closed()
         peer.close()
+
+
+def test_who_finishes_waits_for_the_others_and_takes_their_last_updates():
+    """A pull at the end alone would miss what the others still send. Two that finish do not wait for each other,
+    and one that is lost is not waited for."""
+    first, second, model = model_of(4), model_of(4), model_of(4)
+    with serving() as (server, place):
+        jobs = [job_of(one, place) for one in (first, second)]
+        for job in jobs:
+            job.pull()
+        trains, dies = attached(place, model, nonce="trains"), attached(place, model, nonce="dies")
+        finishing = [in_thread(job.finish) for job in jobs]
+        while sum(one.has_finished for one in server._attached) < 2:
+            time.sleep(0)
+        dies.push(1, dies.news["life"], ones(model), [{}])
+        end_of(server, dies, "dies")
+        trains.push(1, trains.news["life"], ones(model), [{}])
+        assert first[0].tolist() == [0] * 4
+        trains.say_goodbye()
+        for job, done in zip(jobs, finishing):
+            done()
+            assert job.model[0].tolist() == [-2] * 4
+            assert job.worker.calls == [("leave", "left")]
+            job._leave(None)  # the end of the `with` block
+        trains.close()
+
+
+def test_who_finishes_connects_again_without_asking_for_members():
+    """It has left the job, so the daemon says nothing of members."""
+    model = model_of(4)
+    with serving() as (server, place):
+        job = job_of(model, place)
+        job.pull()
+        job._given, job.worker.rank, link = None, 1, job._link
+        finish, link.finish = link.finish, lambda: link.close() or finish()  # it breaks here
+        job.finish()
+        assert job._link is not link and job._link.place == place
+        job._closed()
 
 
 def test_a_job_that_is_alone_pulls_what_its_own_updates_have_made():

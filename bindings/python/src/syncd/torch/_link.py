@@ -278,6 +278,12 @@ class Link:
         found: dict[str, Any] = self._hear()["snapshot"]
         return found
 
+    def finish(self) -> int:
+        """This worker sends nothing more. How many others still train."""
+        send(self._peer, ("finish",))
+        training: int = self._hear()["training"]
+        return training
+
     def _hear(self) -> dict[str, Any]:
         answer: dict[str, Any] = receive(self._peer)
         if "error" in answer:

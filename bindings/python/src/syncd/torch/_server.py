@@ -116,12 +116,14 @@ class ServerJob(Job):
         self._listener: socket.socket | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._link: Link | None = None
+        self._latest: Place  # where it was connected
         self._nonce = secrets.token_hex(16)
         self._sequence = 0  # of the latest update that the server has answered
         self._life = 0  # of the server from which the model's parameters come
         self._has_pushed = False  # since the latest pull
         self._fresh = True  # has not taken part yet
         self._failed = False
+        self._has_left = False  # the job
         self.lost_updates = 0
         self.dropped_updates = 0
 
@@ -215,6 +217,29 @@ class ServerJob(Job):
     def pull(self) -> None:
         """Renews the model's parameters from the server. steps() does it where the policy says."""
         self._with_server(self._take)
+
+    def finish(self) -> None:
+        """Leaves the job, waits until no other worker trains any more, and pulls: then the model has the
+        updates of all workers. At the end of the `with` block, of each worker whose model is used:
+
+            with st.run("ssp:3", model, optimizer=optimizer, job="mf") as job:
+                for step, (inputs, labels) in job.steps(loader, iterations=1000): ...
+                job.finish()
+
+        A worker that was lost is not waited for. Raises Error: SYNCD_E_UNREACHABLE if the server is lost
+        meanwhile and does not come back.
+        """
+        if not self._has_left:
+            self._leave_in_order()
+            self._has_left = True
+        pause, said = _PAUSE_FIRST_S, time.monotonic()
+        while others := self._with_server(lambda link: link.finish()):
+            if time.monotonic() >= said + _SAY_S:
+                said = time.monotonic()
+                _log.info("%s: %d other workers still train", self._who(), others)
+            time.sleep(pause)
+            pause = min(2 * pause, _PAUSE_MAX_S)
+        self.pull()
 
     def _take(self, link: Link) -> None:
         link.pull(self._parameters)
@@ -382,6 +407,7 @@ class ServerJob(Job):
                 if link.state == "empty" and self._brings(time.monotonic() - begun):
                     link.bring(*self._to_begin(), self._shards)
                 if link.state == "ready":
+                    self._latest = place
                     return link
                 link.close()
                 if link.state == "refused":
@@ -423,6 +449,8 @@ class ServerJob(Job):
                 self._check_alone()
                 self._start(self._own_place)
             return [self._own_place]
+        if self._has_left:  # and is told of members no more
+            return [self._latest]
         found = []
         members = self.worker.members().members
         for member in sorted(members, key=lambda one: one.state != MemberState.ACTIVE):
@@ -499,6 +527,8 @@ class ServerJob(Job):
         them soon, as it has only just started itself, any other does that took part."""
         if self._fresh:
             return self.worker.rank == 0
+        if self._has_left:
+            return waited > self._timeout / 2
         members = self.worker.members().members
         ranks = [one.rank for one in members if one.state == MemberState.ACTIVE]
         return waited > self._timeout / 2 or self.worker.rank == min(

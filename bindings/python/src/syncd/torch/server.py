@@ -67,6 +67,7 @@ class _Connection(threading.Thread):
         self.nonce = ""
         self.launch = ("", 0)
         self.identity = ""
+        self.has_finished = False
         self._server = server
         self._is_local = peer.family == socket.AF_UNIX
         self._parameters: Parameters | None = None
@@ -169,6 +170,8 @@ class _Connection(threading.Thread):
                 send(self.peer, self._news())
                 for shard in range(len(parameters.shards)):
                     self._send_shard(parameters, shard)
+            elif request == "finish":
+                send(self.peer, {"training": self._server.training_beside(self), **self._news()})
             elif request == "snapshot":
                 send(self.peer, {"snapshot": parameters.snapshot(), **self._news()})
         except Error as error:
@@ -317,6 +320,12 @@ class Server:
                 self._attached.discard(one)
                 one.close()
         return [one for one in self._attached if one.nonce != connection.nonce]
+
+    def training_beside(self, connection: _Connection) -> int:
+        """How many other workers have not finished, now that this one has."""
+        with self._lock:
+            connection.has_finished = True
+            return sum(not one.has_finished for one in self._others(connection))
 
     def detach(self, connection: _Connection, goodbye: bool) -> None:
         with self._lock:
