@@ -26,7 +26,7 @@ from server_parts import (
     serving,
 )
 from syncd.torch._compat import note_step
-from syncd.torch._link import Link, NotFinite
+from syncd.torch._link import Link, NotFinite, Place
 from syncd.torch._parameters import Ledger, describe_optimizer, describe_options
 from syncd.torch._server import ServerJob, _shown
 from syncd.torch._wire import accept_peer, introduce, receive, send
@@ -576,8 +576,10 @@ def test_another_model_is_refused_by_name(other, message):
         link = attached(place, model)
         refused = Link(place, hello(other))
         assert refused.state == "refused"
-        with pytest.raises(AssertionError, match=message):
+        with pytest.raises(AssertionError, match=message + ".*; allowed: the same model in every worker"):
             raise AssertionError(refused.text)
+        with pytest.raises(syncd.Invalid, match=f"job job, worker 0, server {place}: .*{message}"):
+            job_of(other, place).pull()
         link.close()
 
 
@@ -639,6 +641,50 @@ def test_options_that_the_optimizer_cannot_take_hurt_no_other_worker(shared, opt
         assert server.parameters.updates == 2
         good.close()
         bad.close()
+
+
+def test_what_the_server_says_names_the_worker():
+    """An optimizer that it does not have, or whose step fails; another secret."""
+    model = model_of(4)
+    with serving() as (server, place):
+        job = job_of(model, place)
+        job._begun = {**job._begun, "class": "nowhere:Best"}
+        who = f"job job, worker 0: the parameter server at {place}"
+        with pytest.raises(syncd.Invalid, match=f"{who}: optimizer Best of module nowhere is not where"):
+            job.pull()
+        job = job_of(model, place)
+        job.pull()
+        server.parameters.shards[0].optimizer.step = lambda: model[7]
+        with pytest.raises(syncd.Error, match=f"{who}: the step of SGD on the server raised IndexError.*Allowed"):
+            model[0].sum().backward()
+            job.push()
+        job._closed()
+        with pytest.raises(syncd.Error, match=f"{who} has another secret") as caught:
+            job_of(model, place._replace(secret=b"x" * 32)).pull()
+        assert caught.value.code == syncd.Status.E_AUTH
+
+
+@pytest.mark.parametrize("given", ["here", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:70000", "192.0.2.1:0"])
+def test_an_address_at_which_no_server_can_listen_is_named(given):
+    with pytest.raises(syncd.Invalid, match=f"--listen {given}.*; allowed: "):
+        _listen(given)
+
+
+def test_a_port_that_is_taken_is_named(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        place = Place("127.0.0.1", other.getsockname()[1], SECRET)
+        with pytest.raises(syncd.Invalid, match=f"--listen {place}: Address already in use.*; allowed: .* or 0"):
+            _listen(str(place))
+        # Worker 0 begins its server again, and another program has the port meanwhile.
+        job = job_of(model_of(4), None)
+        job._own_place, job._fresh, job._saver = place, False, object()
+        monkeypatch.setattr(job, "_hosts", lambda: ("127.0.0.1", "127.0.0.1"))
+        assert "cannot begin again there: Address already in use" in job._check_may_return(
+            place, ConnectionRefusedError()
+        )
+    assert job._check_may_return(place, ConnectionRefusedError()) == ""
+    assert job._listener.getsockname()[1] == place.port
+    job._listener.close()
 
 
 def test_who_does_not_know_the_secret_reads_and_writes_nothing():

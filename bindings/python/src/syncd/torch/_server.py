@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -14,13 +15,13 @@ import subprocess
 import sys
 import time
 from hashlib import sha256
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable, Iterator, TypeVar
 
 import torch
 
 from .._auto import place_of
-from ..client import MemberState, Pushed, Step
 from .._private import write_private
+from ..client import MemberState, Pushed, Step
 from ..errors import Error, Status, error_of
 from ._compat import note_step
 from ._job import Job, Options
@@ -348,24 +349,23 @@ class ServerJob(Job):
                 self._fresh = False
             link = self._link
             try:
-                result = call(link)
+                with self._naming_worker():
+                    result = call(link)
+            except Error:
+                raise
+            except BlockingIOError:
+                raise error_of(
+                    Status.E_UNREACHABLE,
+                    f"{self._who()}: the parameter server at {link.place} has not answered for "
+                    f"{self._timeout:g} s; if it is only slow, wait longer with server_timeout=",
+                ) from None
             except (OSError, EOFError) as broken:
-                if isinstance(broken, Error):  # Timeout is Python's TimeoutError, too
-                    raise
-                if isinstance(broken, BlockingIOError):
-                    raise error_of(
-                        Status.E_UNREACHABLE,
-                        f"{self._who()}: the parameter server at {link.place} has not answered for "
-                        f"{self._timeout:g} s; if it is only slow, wait longer with server_timeout=",
-                    ) from None
                 _log.warning(
                     "%s: lost the parameter server at %s: %s", self._who(), link.place, broken
                 )
                 link.close()
                 self._link = None
                 continue
-            except Error:
-                raise
             except BaseException:  # in the middle of a message
                 link.close()
                 self._link = None
@@ -373,6 +373,17 @@ class ServerJob(Job):
             self.lost_updates = link.news["lost_updates"]
             self.dropped_updates = link.news["dropped_updates"]
             return result
+
+    @contextlib.contextmanager
+    def _naming_worker(self) -> Iterator[None]:
+        """In what the server says."""
+        try:
+            yield
+        except Error as error:
+            who = f"{self._who()}: "
+            if error.message.startswith(who[:-2]):
+                raise
+            raise error_of(error.code, who + error.message) from None
 
     def _hello(self, place: Place) -> dict[str, Any]:
         return {
@@ -396,16 +407,19 @@ class ServerJob(Job):
             places = self._places()
             is_awaited = not places
             for place in places:
+                link = None
                 try:
-                    link = Link(place, self._hello(place), self._shared_memory, self._timeout)
+                    with self._naming_worker():
+                        link = Link(place, self._hello(place), self._shared_memory, self._timeout)
+                        if link.state == "empty" and self._brings(time.monotonic() - begun):
+                            link.bring(*self._to_begin(), self._shards)
+                except Error:
+                    raise
                 except (OSError, EOFError) as error:
-                    if isinstance(error, Error):
-                        raise
-                    why = f"{place}: {error}"
-                    self._check_may_return(place, error)
+                    if link is not None:
+                        link.close()
+                    why = f"{place}: {self._check_may_return(place, error) or error}"
                     continue
-                if link.state == "empty" and self._brings(time.monotonic() - begun):
-                    link.bring(*self._to_begin(), self._shards)
                 if link.state == "ready":
                     self._latest = place
                     return link
@@ -499,8 +513,8 @@ class ServerJob(Job):
         self._listener = None
         _log.info("%s: started the parameter server at %s, log %s.log", self._who(), place, files)
 
-    def _check_may_return(self, place: Place, error: OSError | EOFError) -> None:
-        """No server answers at `place`. Starts it again where that is this worker's part.
+    def _check_may_return(self, place: Place, error: OSError | EOFError) -> str:
+        """No server answers at `place`. Starts it again where that is this worker's part; why it cannot yet.
 
         Raises Error where it cannot come back.
         """
@@ -512,7 +526,7 @@ class ServerJob(Job):
                 f"{self._child.returncode}: {text[-2000:]}",
             )
         if not isinstance(error, ConnectionRefusedError):
-            return
+            return ""
         if not self._fresh and self._saver is None:
             raise error_of(
                 Status.E_UNREACHABLE,
@@ -520,7 +534,11 @@ class ServerJob(Job):
                 "on from; start the job again, with checkpoint=DIR to survive this",
             )
         if place == self._own_place and self._listener is None:
-            self._listener = _listen(self._hosts()[1], place.port)
+            try:
+                self._listener = _listen(self._hosts()[1], place.port)
+            except OSError as taken:
+                return f"it has ended, and cannot begin again there: {taken.strerror}"
+        return ""
 
     def _brings(self, waited: float) -> bool:
         """Whether a server without parameters gets them from this worker. If the lowest one does not bring

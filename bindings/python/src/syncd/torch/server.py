@@ -92,6 +92,9 @@ class _Connection(threading.Thread):
                     self._answer(request, *arguments)
         except (OSError, EOFError):
             pass  # the worker has died, or connects again
+        except Error as error:
+            with contextlib.suppress(OSError):
+                send(self.peer, {"error": error.message})
         except Exception as error:
             _log.exception("a worker's request failed")
             with contextlib.suppress(OSError):
@@ -349,6 +352,21 @@ def open_ledger(path: pathlib.Path) -> Ledger:
         return Ledger(mmap.mmap(descriptor, 16))
     finally:
         os.close(descriptor)
+
+
+def _listen(given: str) -> socket.socket:
+    host, _, port = given.rpartition(":")
+    if not port.isdigit():
+        raise error_of(Status.E_INVALID, f"--listen {given}; allowed: HOST:PORT")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host.strip("[]"), int(port)), family=family)
+    except (OSError, OverflowError) as error:
+        text = getattr(error, "strerror", None) or error
+        raise error_of(
+            Status.E_INVALID,
+            f"--listen {given}: {text}; allowed: an address of this machine and a port that is free, or 0",
+        ) from None
 
 
 def _read_secret(path: str) -> bytes:
