@@ -937,6 +937,8 @@ def test_who_finishes_waits_for_the_others_and_takes_their_last_updates():
         for job, done in zip(jobs, finishing):
             done()
             assert job.model[0].tolist() == [-2] * 4
+            with pytest.raises(syncd.Error, match=r"push\(\) is called once"):
+                job.push()
             assert job.worker.calls == [("leave", "left")]
             job._leave(None)  # the end of the `with` block
         trains.close()

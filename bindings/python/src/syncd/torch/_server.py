@@ -232,7 +232,7 @@ class ServerJob(Job):
         """
         if not self._has_left:
             self._leave_in_order()
-            self._has_left = True
+            self._has_left = self._done = True  # which refuses push()
         pause, said = _PAUSE_FIRST_S, time.monotonic()
         while others := self._with_server(lambda link: link.finish()):
             if time.monotonic() >= said + _SAY_S:
