@@ -53,10 +53,10 @@ def test_workers_train_one_model(daemon, run, private):
     group = [
         run(WORKER, daemon.address, rank, 2, 20, "ssp:2", f"value={9 * rank}", "finish=1") for rank in range(2)
     ]
+    say(group[0], r"server \d+")
     assert [finished(one) for one in group] == [[-40, 0, 0]] * 2
     assert {path.stat().st_mode & 0o777 for path in private.iterdir()} == {0o600}
     assert private.stat().st_mode & 0o777 == 0o700
-    (server,) = servers(private.parent)
     end = time.monotonic() + PATIENCE_S
     while servers(private.parent):  # 5 s after the last worker said goodbye
         assert time.monotonic() < end
