@@ -50,6 +50,7 @@ def echo(listener, size):
 
 
 def bandwidth(megabytes):
+    from syncd._private import write_private
     from syncd.torch import _link, _parameters, server
 
     model = torch.nn.ParameterList(torch.randn(1 << 18) for _ in range(megabytes))
@@ -61,7 +62,7 @@ def bandwidth(megabytes):
     size = sum(one.numel() * 4 for one in parameters)
     with tempfile.TemporaryDirectory() as directory, socket.socket() as probe:
         secret = pathlib.Path(directory, "secret")
-        server.write_private(secret, secrets.token_hex(32))
+        write_private(secret, secrets.token_hex(32))
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
         probe.close()
@@ -82,11 +83,13 @@ def bandwidth(megabytes):
                 time.sleep(0.1)
             for way in ("shared memory", "TCP"):
                 hello = {
+                    "identity": "measure",
                     "nonce": way,
                     "sequence": 0,
                     "fresh": True,
                     "launch": ("", 0),
                     "parameters": _parameters.describe_parameters(model),
+                    "optimizer": {key: begun[key] for key in ("class", "groups")},
                     "shards": None,
                 }
                 link = _link.Link(place, hello, way == "shared memory")

@@ -31,6 +31,7 @@ with st.run("ssp:3", model, optimizer=optimizer, job="mf") as job:
         loss = error(cell // 40, cell % 40)
         loss.backward()
         job.push(loss, samples=len(cell))  # the server's Adam steps
+    job.finish()  # waits for the others: the model has all updates
 
 cells = torch.arange(2400)
 rest = error(cells // 40, cells % 40).item()

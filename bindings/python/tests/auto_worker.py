@@ -21,7 +21,7 @@ parser.add_argument("iterations", type=int, nargs="?", default=0)
 given = parser.parse_args()
 
 # A daemon at this machine's default addresses is not the test's.
-_auto._local_daemons = lambda: iter([given.local] if given.local else [])
+_auto.local_daemons = lambda: iter([given.local] if given.local else [])
 _auto.IDLE_S = given.idle
 
 

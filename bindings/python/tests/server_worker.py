@@ -2,7 +2,8 @@
 
 python server_worker.py ADDRESS RANK WORLD ITERATIONS POLICY [OPTION=VALUE...]
 
-Options of run(); `pause` seconds in each iteration, `bad=ITERATION` for a NaN, `value` of its initial parameters.
+Options of run(); `pause` seconds in each iteration, `bad=ITERATION` for a NaN, `value` of its initial parameters,
+`finish=1` to wait for the others at the end.
 """
 
 import logging
@@ -19,6 +20,7 @@ for text in sys.argv[6:]:
     key, _, value = text.partition("=")
     options[key] = float(value) if value.replace(".", "").isdigit() else value
 pause, bad, value = (options.pop("pause", 0.0), options.pop("bad", -1), options.pop("value", 0.0))
+finish = options.pop("finish", 0)
 logging.basicConfig(level=logging.INFO, stream=sys.stderr)
 torch.set_num_threads(1)
 # Each update takes 1 from every parameter: they say how many were applied.
@@ -49,4 +51,6 @@ with st.run(
         time.sleep(pause)
         job.push(step)
         print(f"pushed {step}")
+    if finish:
+        job.finish()
 print(f"ends with {model.bias[0].item():.0f} lost {job.lost_updates} dropped {job.dropped_updates}")

@@ -4,8 +4,11 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
+import subprocess
+import sys
 import time
 
 import pytest
@@ -266,6 +269,62 @@ def test_syncd_addr_wins(site, daemon):
     assert not (site.path / "a").exists()
 
 
+# ---- syncctl, the package's command
+
+
+def syncctl(site, *arguments, **variables):
+    code = (
+        "import sys, syncd._programs as programs; from syncd import _auto\n"
+        "_auto.local_daemons = lambda: iter([]); programs._PACKAGED = '/nowhere'\n"
+        "programs.syncctl()"
+    )
+    environment = {**os.environ, **site.variables, **variables}
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], env=environment, capture_output=True, text=True, timeout=PATIENCE_S
+    )
+
+
+def test_syncctl_asks_the_daemon_that_was_started(site):
+    (site.path / "no").mkdir(0o755)
+    others = syncctl(site, "jobs", SYNCD_AUTO_DIR=str(site.path / "no"))
+    assert others.returncode == 3 and "allowed: a directory of user" in others.stderr
+    assert syncctl(site, "jobs").returncode == 3 and not (site.path / "a").exists()
+    worker = site.start("3")
+    worker.wait_for("done")
+    assert json.loads(syncctl(site, "jobs", "--json").stdout)[0]["name"] == "auto"
+    # What names a daemon wins, and one that has ended is none.
+    assert "/gone" in syncctl(site, "jobs", SYNCD_ADDR="unix:/gone").stderr
+    assert "/gone" in syncctl(site, "--addr=unix:/gone", "jobs").stderr
+    site.kill_daemons()
+    assert syncctl(site, "jobs").returncode == 3
+
+
+def test_syncctl_names_the_daemons_if_several_were_started(site):
+    workers = [site.start("3", SYNCD_LAUNCH=f"{name}/1") for name in "ab"]
+    for worker in workers:
+        worker.wait_for("done")
+    several = syncctl(site, "jobs")
+    assert several.returncode == 3
+    assert 'connect("auto") has started several; name one in SYNCD_ADDR:' in several.stderr
+    lines = re.findall(r"^  (unix:\S+)  \(launch ([ab])\)$", several.stderr, re.MULTILINE)
+    assert sorted(launch for _, launch in lines) == ["a", "b"]
+    for address, _ in lines:
+        assert syncctl(site, "jobs", SYNCD_ADDR=address).returncode == 0
+    done = syncctl(site, "--version")  # which needs none
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_token_of_a_daemon_that_listens_for_other_machines(here):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"tcp:127.0.0.1:{listener.getsockname()[1]}"
+        for launch, token in [("master node-a:29500", "secret"), ("slurm 7.0", "")]:
+            directory = _auto.Directory(launch)
+            directory.write("toml", f'# {launch}: written by syncd.connect("auto")\n[listen]\n')
+            directory.publish(_auto.Published(address, token))
+            assert _auto.running() == [(address, directory.file("token") if token else "", launch)]
+            os.unlink(directory.file("daemon"))
+
+
 # ---- What goes wrong
 
 
@@ -274,7 +333,7 @@ def here(site, monkeypatch):
     """connect("auto") in this process."""
     for name, value in site.variables.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(_auto, "_local_daemons", lambda: iter([]))
+    monkeypatch.setattr(_auto, "local_daemons", lambda: iter([]))
     return site
 
 

@@ -84,7 +84,7 @@ def job_of(policy, model, sent, updates, given_up=()):
     calls = []
     job.worker = Worker(calls, updates, given_up)
     job._flat = _Flat(model, job._who)
-    job._own, job._received = job._flat.buffer(), job._flat.buffer()
+    job._own, job._received, job._sums = job._flat.buffer(), job._flat.buffer(), job._flat.sums()
     job._exchange = Exchange(calls, job._flat, sent)
     job._has_parameters = True
     return job, calls

@@ -13,6 +13,7 @@ import torch
 
 import syncd
 import syncd.torch as st
+from syncd._private import write_private
 from server_parts import (
     SECRET,
     Gate,
@@ -25,11 +26,11 @@ from server_parts import (
     serving,
 )
 from syncd.torch._compat import note_step
-from syncd.torch._link import Link, NotFinite
+from syncd.torch._link import Link, NotFinite, Place
 from syncd.torch._parameters import Ledger, describe_optimizer, describe_options
 from syncd.torch._server import ServerJob, _shown
 from syncd.torch._wire import accept_peer, introduce, receive, send
-from syncd.torch.server import Server, load_secret, write_private
+from syncd.torch.server import Server, _listen, load_secret
 
 
 @pytest.fixture
@@ -304,7 +305,7 @@ def test_sparse_gradients_are_sent_dense(shared):
 def test_of_an_update_that_is_not_finite_nothing_is_applied(shared, value):
     model = model_of(1 << 18, 4, 1 << 18)
     gradients = ones(model)
-    gradients[2][17] = value
+    gradients[2][-1] = value  # in the last of the parts that are checked together
     with serving() as (server, place):
         link = attached(place, model, shared=shared, nonce="a")
         with pytest.raises(NotFinite) as caught:
@@ -575,8 +576,10 @@ def test_another_model_is_refused_by_name(other, message):
         link = attached(place, model)
         refused = Link(place, hello(other))
         assert refused.state == "refused"
-        with pytest.raises(AssertionError, match=message):
+        with pytest.raises(AssertionError, match=message + ".*; allowed: the same model in every worker"):
             raise AssertionError(refused.text)
+        with pytest.raises(syncd.Invalid, match=f"job job, worker 0, server {place}: .*{message}"):
+            job_of(other, place).pull()
         link.close()
 
 
@@ -638,6 +641,50 @@ def test_options_that_the_optimizer_cannot_take_hurt_no_other_worker(shared, opt
         assert server.parameters.updates == 2
         good.close()
         bad.close()
+
+
+def test_what_the_server_says_names_the_worker():
+    """An optimizer that it does not have, or whose step fails; another secret."""
+    model = model_of(4)
+    with serving() as (server, place):
+        job = job_of(model, place)
+        job._begun = {**job._begun, "class": "nowhere:Best"}
+        who = f"job job, worker 0: the parameter server at {place}"
+        with pytest.raises(syncd.Invalid, match=f"{who}: optimizer Best of module nowhere is not where"):
+            job.pull()
+        job = job_of(model, place)
+        job.pull()
+        server.parameters.shards[0].optimizer.step = lambda: model[7]
+        with pytest.raises(syncd.Error, match=f"{who}: the step of SGD on the server raised IndexError.*Allowed"):
+            model[0].sum().backward()
+            job.push()
+        job._closed()
+        with pytest.raises(syncd.Error, match=f"{who} has another secret") as caught:
+            job_of(model, place._replace(secret=b"x" * 32)).pull()
+        assert caught.value.code == syncd.Status.E_AUTH
+
+
+@pytest.mark.parametrize("given", ["here", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:70000", "192.0.2.1:0"])
+def test_an_address_at_which_no_server_can_listen_is_named(given):
+    with pytest.raises(syncd.Invalid, match=f"--listen {given}.*; allowed: "):
+        _listen(given)
+
+
+def test_a_port_that_is_taken_is_named(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        place = Place("127.0.0.1", other.getsockname()[1], SECRET)
+        with pytest.raises(syncd.Invalid, match=f"--listen {place}: Address already in use.*; allowed: .* or 0"):
+            _listen(str(place))
+        # Worker 0 begins its server again, and another program has the port meanwhile.
+        job = job_of(model_of(4), None)
+        job._own_place, job._fresh, job._saver = place, False, object()
+        monkeypatch.setattr(job, "_hosts", lambda: ("127.0.0.1", "127.0.0.1"))
+        assert "cannot begin again there: Address already in use" in job._check_may_return(
+            place, ConnectionRefusedError()
+        )
+    assert job._check_may_return(place, ConnectionRefusedError()) == ""
+    assert job._listener.getsockname()[1] == place.port
+    job._listener.close()
 
 
 def test_who_does_not_know_the_secret_reads_and_writes_nothing():
@@ -783,6 +830,11 @@ class Told:
         self.calls.append(("push", loss, samples, size))
         return syncd.Pushed(0, False)
 
+    def leave(self, kind):
+        if self.calls and self.calls[-1][0] == "leave":
+            raise syncd.Closed("it has left", syncd.Status.E_CLOSED)
+        self.calls.append(("leave", kind))
+
 
 def job_of(model, place, policy="asp", worker=None, **options):
     optimizer = options.pop("optimizer", None) or torch.optim.SGD(model.parameters(), lr=1.0)
@@ -863,6 +915,46 @@ def test_a_job_pulls_where_the_step_says_and_pushes_what_it_computed():
         assert model[0].tolist() == [-3] * 4
         job._closed()
         peer.close()
+
+
+def test_who_finishes_waits_for_the_others_and_takes_their_last_updates():
+    """A pull at the end alone would miss what the others still send. Two that finish do not wait for each other,
+    and one that is lost is not waited for."""
+    first, second, model = model_of(4), model_of(4), model_of(4)
+    with serving() as (server, place):
+        jobs = [job_of(one, place) for one in (first, second)]
+        for job in jobs:
+            job.pull()
+        trains, dies = attached(place, model, nonce="trains"), attached(place, model, nonce="dies")
+        finishing = [in_thread(job.finish) for job in jobs]
+        while sum(one.has_finished for one in server._attached) < 2:
+            time.sleep(0)
+        dies.push(1, dies.news["life"], ones(model), [{}])
+        end_of(server, dies, "dies")
+        trains.push(1, trains.news["life"], ones(model), [{}])
+        assert first[0].tolist() == [0] * 4
+        trains.say_goodbye()
+        for job, done in zip(jobs, finishing):
+            done()
+            assert job.model[0].tolist() == [-2] * 4
+            with pytest.raises(syncd.Error, match=r"push\(\) is called once"):
+                job.push()
+            assert job.worker.calls == [("leave", "left")]
+            job._leave(None)  # the end of the `with` block
+        trains.close()
+
+
+def test_who_finishes_connects_again_without_asking_for_members():
+    """It has left the job, so the daemon says nothing of members."""
+    model = model_of(4)
+    with serving() as (server, place):
+        job = job_of(model, place)
+        job.pull()
+        job._given, job.worker.rank, link = None, 1, job._link
+        finish, link.finish = link.finish, lambda: link.close() or finish()  # it breaks here
+        job.finish()
+        assert job._link is not link and job._link.place == place
+        job._closed()
 
 
 def test_a_job_that_is_alone_pulls_what_its_own_updates_have_made():

@@ -357,6 +357,51 @@ def test_a_broken_connection_is_made_anew_with_what_is_missing(make, board):
     assert read(b, 0, 2) == 2
 
 
+def test_a_connection_is_closed_after_the_thread_that_sends_over_it_has_ended(make):
+    """Its number is another connection's at once, and that would get the rest of the frame."""
+    a, b = make(0, shared=False), make(1, shared=False)
+    a.send(0, [1], update(0))
+    a.flush(30)
+    sending, shut, closed = (threading.Event() for _ in range(3))
+    sends, seen = [], []
+
+    class Connection:  # its buffers are full until it is shut down
+        def sendall(self, data):
+            sends.append(True)
+            sending.set()
+            assert shut.wait(30)
+            closed.wait(0.2)  # as slow as that
+            sends.pop()
+            raise BrokenPipeError
+
+        def recv(self, size, flags):
+            raise BlockingIOError
+
+        def shutdown(self, how):
+            shut.set()
+
+        def close(self):
+            seen.append(list(sends))
+            closed.set()
+
+    real, a._edges[1].connection = a._edges[1].connection, Connection()
+    a.send(1, [1], update(1))
+    assert sending.wait(30)
+    a.close()
+    assert seen == [[]]
+    real.close()
+
+
+def test_a_sender_that_has_ended_is_not_shut_down_again(make):
+    a, b = make(0), make(1)
+    a.send(0, [1], update(0))
+    a.close()
+    ended(b, 0)
+    peer = b.peers()[0]
+    peer.connection = types.SimpleNamespace()  # its thread has closed it
+    peer.end()
+
+
 def test_what_does_not_come_is_left_out(make, board, caplog):
     b = make(1, timeout=0.05)
     silent = Raw(board, 0, b)

@@ -51,17 +51,23 @@ def finished(process):
 
 def test_workers_train_one_model(daemon, run, private):
     group = [
-        run(WORKER, daemon.address, rank, 2, 20, "ssp:2", f"value={9 * rank}") for rank in range(2)
+        run(WORKER, daemon.address, rank, 2, 20, "ssp:2", f"value={9 * rank}", "finish=1") for rank in range(2)
     ]
-    ends = [finished(one) for one in group]
-    assert min(ends)[0] == -40 and [one[1:] for one in ends] == [[0, 0]] * 2
+    say(group[0], r"server \d+")
+    assert [finished(one) for one in group] == [[-40, 0, 0]] * 2
     assert {path.stat().st_mode & 0o777 for path in private.iterdir()} == {0o600}
     assert private.stat().st_mode & 0o777 == 0o700
-    (server,) = servers(private.parent)
     end = time.monotonic() + PATIENCE_S
     while servers(private.parent):  # 5 s after the last worker said goodbye
         assert time.monotonic() < end
         time.sleep(0.1)
+
+
+def test_a_worker_whose_loader_ends_early_holds_nobody_up(daemon, run):
+    """Under ssp:2, which would not let the other go on alone. Both have all updates."""
+    counts = [5, 25]
+    group = [run(WORKER, daemon.address, rank, 2, counts[rank], "ssp:2", "finish=1") for rank in range(2)]
+    assert [finished(one) for one in group] == [[-30, 0, 0]] * 2
 
 
 def test_a_gradient_that_is_not_finite_ends_its_worker_and_no_other(daemon, run):

@@ -24,12 +24,12 @@ import secrets
 import select
 import shutil
 import socket
-import stat
 import subprocess
 import time
 from datetime import timedelta
 from typing import Any, Callable, Iterator, Mapping, NamedTuple
 
+from ._private import private_directory, write_private
 from ._programs import ProgramNotFound, find_program
 from .errors import Error, Invalid, Status, error_of
 
@@ -138,6 +138,10 @@ class Published(NamedTuple):
             return None
 
 
+def _directory() -> str:
+    return os.environ.get("SYNCD_AUTO_DIR") or f"/tmp/syncd-{os.geteuid()}"
+
+
 class Directory:
     """Files of this user's launches on this machine. It does not follow XDG_RUNTIME_DIR, which ends
     with a login and is not the same for all that a user starts."""
@@ -145,21 +149,7 @@ class Directory:
     poll_s = 0.05
 
     def __init__(self, launch: str) -> None:
-        self.path = os.environ.get("SYNCD_AUTO_DIR") or f"/tmp/syncd-{os.geteuid()}"
-        try:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(self.path, 0o700)
-            found = os.lstat(self.path)
-        except OSError as error:
-            raise error_of(Status.E_INVALID, f"SYNCD_AUTO_DIR={self.path!r}: {error}") from None
-        mode = stat.S_IMODE(found.st_mode)
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or mode & 0o077:
-            raise error_of(
-                Status.E_AUTH,
-                f"{self.path} is of user {found.st_uid} and has mode {mode:04o}; allowed: a directory "
-                f"of user {os.geteuid()}'s with mode 0700. Remove it, or name another one in "
-                "SYNCD_AUTO_DIR",
-            )
+        self.path = str(private_directory(_directory(), "SYNCD_AUTO_DIR"))
         self.name = hashlib.sha256(launch.encode()).hexdigest()[:16]
         self.socket = self.file("sock")
         if len(os.fsencode(self.socket)) > _SOCKET_BYTES_MAX:
@@ -173,11 +163,8 @@ class Directory:
         return os.path.join(self.path, f"{self.name}.{kind}")
 
     def write(self, kind: str, text: str) -> str:
-        """Whole or not at all, readable for this user alone."""
-        path, new = self.file(kind), self.file(f"{kind}.{os.getpid()}.new")
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(text)
-        os.replace(new, path)
+        path = self.file(kind)
+        write_private(path, text)
         return path
 
     def read(self) -> Published | None:
@@ -207,6 +194,31 @@ class Directory:
                         ) from None
                     time.sleep(Directory.poll_s)
             yield
+
+
+class Running(NamedTuple):
+    """A daemon that connect("auto") has started and that answers."""
+
+    address: str
+    token_file: str
+    """"": it asks for none."""
+    launch: str
+
+
+def running() -> list[Running]:
+    """This user's on this machine. Raises Error (SYNCD_E_AUTH) for a directory that others may change."""
+    if not os.path.isdir(_directory()):
+        return []
+    found: dict[str, Running] = {}
+    for config in sorted(private_directory(_directory(), "SYNCD_AUTO_DIR").glob("*.toml")):
+        launch = config.read_text().partition("\n")[0].removeprefix("# ").rpartition(": ")[0]
+        directory = Directory(launch)
+        published = directory.read()
+        if published is None or published.address in found or not _listens(published.address):
+            continue
+        token_file = directory.file("token") if published.token else ""
+        found[published.address] = Running(published.address, token_file, launch)
+    return list(found.values())
 
 
 class MasterStore:
@@ -308,7 +320,7 @@ def _owner_of_port(port: int) -> int | None:
     return None
 
 
-def _local_daemons() -> Iterator[str]:
+def local_daemons() -> Iterator[str]:
     """Addresses of this machine at which a daemon that is meant for this user may answer: not one that
     another person has started."""
     path = _default_socket()
@@ -529,7 +541,7 @@ class _Choice:
                 self._say(published.address, "this launch has used it before")
                 return client
         if not self._place.several_machines:
-            for address in _local_daemons():
+            for address in local_daemons():
                 client = self._try(Published(address))
                 if isinstance(client, Error):
                     _log.info('connect("auto"): not the daemon at %s: %s', address, client)

@@ -108,10 +108,10 @@ class Peer:
         self.connection = connection
 
     def end(self) -> None:
-        """Its thread ends; what it has put into its queue stays readable."""
-        self.ended = True
-        with contextlib.suppress(OSError):
-            self.connection.shutdown(socket.SHUT_RDWR)
+        """Under the exchange's lock. Its thread ends; what it has put into its queue stays readable."""
+        if not self.ended:  # else its thread may have closed the connection
+            self.ended = True
+            _shut(self.connection)
 
 
 class _Edge:
@@ -121,6 +121,7 @@ class _Edge:
         self.card = card
         self.generation = generation
         self.connection: socket.socket | None = None
+        self.thread: threading.Thread | None = None  # sends over it
         self.answer = b""
         self.queued: collections.deque[int] = collections.deque()
         self.changed = threading.Condition()
@@ -140,12 +141,14 @@ class _Edge:
             return False
 
     def close(self) -> None:
+        """The number of a connection that is closed may be another's at once: its thread ends first."""
         with self.changed:
             self.dead = True
             self.changed.notify_all()
         if self.connection is not None:
-            with contextlib.suppress(OSError):
-                self.connection.shutdown(socket.SHUT_RDWR)
+            _shut(self.connection)
+            if self.thread is not None:
+                self.thread.join()
             self.connection.close()
 
 
@@ -228,9 +231,7 @@ class Exchange:
     def close(self) -> None:
         self._closed = True
         self._started.set()
-        with contextlib.suppress(OSError):
-            self._server.shutdown(socket.SHUT_RDWR)
-        self._server.close()
+        _shut(self._server)
         for edge in self._edges.values():
             edge.close()
         with self._changed:
@@ -247,8 +248,10 @@ class Exchange:
             if one is not None:
                 one.close()
 
-    def _thread(self, run: Callable[..., None], *arguments: Any) -> None:
-        threading.Thread(target=run, args=arguments, name="syncd-exchange", daemon=True).start()
+    def _thread(self, run: Callable[..., None], *arguments: Any) -> threading.Thread:
+        made = threading.Thread(target=run, args=arguments, name="syncd-exchange", daemon=True)
+        made.start()
+        return made
 
     # ---- Who is there
 
@@ -394,7 +397,7 @@ class Exchange:
             )
         edge.answer = answer
         if answer == _STREAM:
-            self._thread(self._stream, edge, self._outbox)
+            edge.thread = self._thread(self._stream, edge, self._outbox)
 
     def _stream(self, edge: _Edge, outbox: UpdateQueue) -> None:
         buffer = bytearray(self._payload_bytes)
@@ -502,6 +505,10 @@ class Exchange:
     # ---- Threads of what comes in
 
     def _accept(self) -> None:
+        with self._server:
+            self._accept_all()
+
+    def _accept_all(self) -> None:
         while True:
             try:
                 connection = self._server.accept()[0]

@@ -6,9 +6,11 @@ This module is also what the commands `syncd` and `syncctl` of an installation r
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from typing import NoReturn
 
+_NO_DAEMON = 3  # syncctl's exit code
 _PACKAGED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_bin")
 
 
@@ -39,14 +41,19 @@ def find_program(name: str) -> str:
     )
 
 
-def _become(name: str) -> NoReturn:
+def _path_of(name: str) -> str:
+    """find_program(), or the end of this command."""
     try:
-        path = find_program(name)
-        sys.stdout.flush()
-        os.execv(path, [name, *sys.argv[1:]])
+        return find_program(name)
     except OSError as error:
         print(f"{name}: {error}", file=sys.stderr)
         sys.exit(127)
+
+
+def _become(name: str) -> NoReturn:
+    path = _path_of(name)
+    sys.stdout.flush()
+    os.execv(path, [name, *sys.argv[1:]])
 
 
 def syncd() -> NoReturn:
@@ -55,5 +62,29 @@ def syncd() -> NoReturn:
 
 
 def syncctl() -> NoReturn:
-    """The command `syncctl`: becomes it."""
-    _become("syncctl")
+    """The command `syncctl`: becomes it. Where neither the command line nor SYNCD_ADDR names a daemon, and
+    none answers at the default addresses, it asks the one that connect("auto") has started."""
+    from . import _auto  # not needed by those who name their daemon
+    from .errors import Error
+
+    named = any(word == "--addr" or word.startswith("--addr=") for word in sys.argv[1:])
+    if named or os.environ.get("SYNCD_ADDR") or any(_auto.local_daemons()):
+        _become("syncctl")
+    try:
+        running = _auto.running()
+    except (Error, OSError) as error:
+        print(f"syncctl: {error}", file=sys.stderr)
+        running = []
+    if len(running) == 1:
+        os.environ["SYNCD_ADDR"] = running[0].address
+        if running[0].token_file:
+            os.environ.setdefault("SYNCD_TOKEN_FILE", running[0].token_file)
+    if len(running) < 2:
+        _become("syncctl")
+    # Some commands need no daemon.
+    code = subprocess.call([_path_of("syncctl"), *sys.argv[1:]])
+    if code == _NO_DAEMON:
+        print('syncctl: connect("auto") has started several; name one in SYNCD_ADDR:', file=sys.stderr)
+        for one in running:
+            print(f"  {one.address}  ({one.launch})", file=sys.stderr)
+    sys.exit(code)

@@ -424,28 +424,32 @@ class Job:
             self._client.close()
 
     def _leave(self, error: BaseException | None) -> None:
-        worker = self.worker
         try:
             self._closing(error)
             if _is_failure(error):
-                worker.leave(kind="failed", reason=_first_line(error))
-                return
-            how = "finished" if self._finished else "left"
-            try:
-                worker.leave(kind=how)
-            except Error as wanted:
-                if wanted.code != Status.E_CHECKPOINT:
-                    raise
-                if self._saver is not None and self._may_save():
-                    self._saver.save_as(worker.checkpoint, self.iteration + 1)
-                worker.leave(kind=how)
+                self.worker.leave(kind="failed", reason=_first_line(error))
+            else:
+                self._leave_in_order()
         except Closed:
-            pass  # the client was closed meanwhile
+            pass  # it has left already, or the client was closed meanwhile
         except Error:
             if error is None:
                 raise  # else the exception on its way says more
         finally:
             self._closed()
+
+    def _leave_in_order(self) -> None:
+        """With a checkpoint where one is wanted before."""
+        worker = self.worker
+        how = "finished" if self._finished else "left"
+        try:
+            worker.leave(kind=how)
+        except Error as wanted:
+            if wanted.code != Status.E_CHECKPOINT:
+                raise
+            if self._saver is not None and self._may_save():
+                self._saver.save_as(worker.checkpoint, self.iteration + 1)
+            worker.leave(kind=how)
 
     def _own_host(self) -> str:
         """At which address the other workers reach this process: on one machine 127.0.0.1."""

@@ -19,6 +19,7 @@ from ._wire import introduce, keep_alive, receive, receive_into, send
 
 _CONNECT_S = 5.0
 _PIECE_BYTES = 1 << 19
+_CHECKED = 1 << 17  # numbers of a gradient that are copied and checked together
 # Of reading a shard that is being changed; then the server copies it.
 _TRIES = 2
 
@@ -269,14 +270,27 @@ class Link:
             view, gradient = self._staged[at], gradients[at]
             if gradient is None:
                 continue
-            view.copy_(gradient.to_dense() if gradient.layout != torch.strided else gradient)
-            _check_finite(at, view)
+            if gradient.layout != torch.strided:
+                gradient = gradient.to_dense()
+            parts = [(view, gradient)]
+            if gradient.device.type == "cpu" and gradient.is_contiguous():
+                # What was copied is still in the processor's cache when it is checked.
+                parts = list(zip(view.view(-1).split(_CHECKED), gradient.view(-1).split(_CHECKED)))
+            for staged, part in parts:
+                staged.copy_(part)
+                _check_finite(at, staged)
 
     def snapshot(self) -> dict[str, Any]:
         """What Parameters.snapshot() returns."""
         send(self._peer, ("snapshot",))
         found: dict[str, Any] = self._hear()["snapshot"]
         return found
+
+    def finish(self) -> int:
+        """This worker sends nothing more. How many others still train."""
+        send(self._peer, ("finish",))
+        training: int = self._hear()["training"]
+        return training
 
     def _hear(self) -> dict[str, Any]:
         answer: dict[str, Any] = receive(self._peer)

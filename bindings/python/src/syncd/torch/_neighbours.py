@@ -133,6 +133,26 @@ class _Flat:
         for tensor, place in self._views(runs):
             tensor.copy_(place)
 
+    def sums(self) -> list[torch.Tensor]:
+        """Where models are added up: a run for each dtype, in a wide one."""
+        return [torch.zeros(numbers, dtype=_wide(dtype)) for dtype, _, numbers in self._runs]
+
+    def scale_into(self, sums: Sequence[torch.Tensor], factor: float) -> None:
+        """sums = the model, times `factor`."""
+        for tensor, place in self._views(sums):
+            if tensor.dtype == place.dtype:
+                torch.mul(tensor, factor, out=place)
+            else:
+                place.copy_(tensor).mul_(factor)
+
+    def take_divided(self, sums: Sequence[torch.Tensor], divisor: float) -> None:
+        """The model = sums, by `divisor`."""
+        for tensor, place in self._views(sums):
+            if tensor.dtype == place.dtype:
+                torch.div(place, divisor, out=tensor)
+            else:
+                tensor.copy_(place.div_(divisor))
+
     def spoilt(self, buffer: torch.Tensor) -> str | None:
         """Which tensor of a packed model is not a number; None: none."""
         if all(math.isfinite(float(run.sum(dtype=_wide(run.dtype)))) for run in self.runs(buffer)):
@@ -242,6 +262,7 @@ class NeighbourJob(Job):
     def _join(self, resume_at: int | None) -> Worker:
         flat = self._flat = _Flat(self.model, self._who)
         self._own, self._received = flat.buffer(), flat.buffer()
+        self._sums = flat.sums()
         self._continue_at = resume_at
         self._exchange = Exchange(
             flat.bytes,
@@ -387,10 +408,8 @@ class NeighbourJob(Job):
 
     def _reduce(self, updates: Sequence[Update]) -> None:
         peers = self._exchange.peers()
-        self._flat.pack(self._own)
-        own = self._flat.runs(self._own)
         weights = sum(one.weight for one in updates if one.rank == self.worker.rank)
-        sums = [run.to(_wide(run.dtype)) * weights for run in own]
+        self._flat.scale_into(self._sums, weights)
         received = self._flat.runs(self._received)
         others = 0
         for one in updates:
@@ -407,11 +426,11 @@ class NeighbourJob(Job):
                 continue
             others += 1
             weights += one.weight
-            for total, run in zip(sums, received):
+            for total, run in zip(self._sums, received):
                 total.add_(run, alpha=one.weight)
         self.mixed += others
         if others and weights > 0:
-            self._flat.unpack([total.div_(weights) for total in sums])
+            self._flat.take_divided(self._sums, weights)
 
     # ---- Where the first parameters come from
 

@@ -27,6 +27,7 @@ _ALIGNED = 64
 _SHARDS_MAX = 64
 _SHARD_BYTES = 4 << 20  # a smaller one is not worth a thread
 _SENDERS_MAX = 65536
+_SAME_MODEL = "allowed: the same model in every worker, and a name for each job (job=)"
 # They concern the device on which the worker would have stepped.
 _DEVICE_OPTIONS = {"foreach": None, "fused": None, "capturable": False}
 
@@ -90,15 +91,15 @@ class Layout:
                 has, lacks = (
                     ("the server", "this worker") if there else ("this worker", "the server")
                 )
-                return f"{has} has a parameter {name}, and {lacks} none of that name"
+                return f"{has} has a parameter {name}, and {lacks} none of that name; {_SAME_MODEL}"
             if here != there:
                 return (
                     f"parameter {name} has shape {here[0]} and type {here[1]} here, and {there[0]} and "
-                    f"{there[1]} on the server"
+                    f"{there[1]} on the server; {_SAME_MODEL}"
                 )
-        return (
-            "" if self.names == server.names else "the server has the parameters in another order"
-        )
+        if self.names != server.names:
+            return f"the server has the parameters in another order; {_SAME_MODEL}"
+        return ""
 
 
 def describe_parameters(model: torch.nn.Module) -> list[tuple[str, tuple[int, ...], str]]:
@@ -550,7 +551,9 @@ class Parameters:
             except Exception as error:
                 kind = type(shard.optimizer).__name__
                 self.failure = (
-                    f"the step of {kind} on the server raised {type(error).__name__}: {error}"
+                    f"the step of {kind} on the server raised {type(error).__name__}: {error}; nothing is applied "
+                    "any more. Allowed: an optimizer that steps with its options and its state alone, as those "
+                    "of torch.optim do"
                 )
             ticket.done()
             return True

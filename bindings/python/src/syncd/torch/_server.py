@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -14,18 +15,19 @@ import subprocess
 import sys
 import time
 from hashlib import sha256
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable, Iterator, TypeVar
 
 import torch
 
 from .._auto import place_of
+from .._private import write_private
 from ..client import MemberState, Pushed, Step
 from ..errors import Error, Status, error_of
 from ._compat import note_step
 from ._job import Job, Options
 from ._link import Link, NotFinite, Place, is_live
 from ._parameters import describe_optimizer, describe_options, describe_parameters
-from .server import IDLE_S, load_secret, private_directory, secret_file, write_private
+from .server import IDLE_S, load_secret, secret_file, state_directory
 
 _log = logging.getLogger("syncd")
 _T = TypeVar("_T")
@@ -115,12 +117,14 @@ class ServerJob(Job):
         self._listener: socket.socket | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._link: Link | None = None
+        self._latest: Place  # where it was connected
         self._nonce = secrets.token_hex(16)
         self._sequence = 0  # of the latest update that the server has answered
         self._life = 0  # of the server from which the model's parameters come
         self._has_pushed = False  # since the latest pull
         self._fresh = True  # has not taken part yet
         self._failed = False
+        self._has_left = False  # the job
         self.lost_updates = 0
         self.dropped_updates = 0
 
@@ -144,7 +148,7 @@ class ServerJob(Job):
 
     def _files(self) -> pathlib.Path:
         """Where the address, the ledger and the log of this job's server lie, without suffix."""
-        return private_directory() / f"server-{self._own_identity()[:16]}"
+        return state_directory() / f"server-{self._own_identity()[:16]}"
 
     def _job_name(self) -> str:
         """As the library resolves it."""
@@ -214,6 +218,29 @@ class ServerJob(Job):
     def pull(self) -> None:
         """Renews the model's parameters from the server. steps() does it where the policy says."""
         self._with_server(self._take)
+
+    def finish(self) -> None:
+        """Leaves the job, waits until no other worker trains any more, and pulls: then the model has the
+        updates of all workers. At the end of the `with` block, of each worker whose model is used:
+
+            with st.run("ssp:3", model, optimizer=optimizer, job="mf") as job:
+                for step, (inputs, labels) in job.steps(loader, iterations=1000): ...
+                job.finish()
+
+        A worker that was lost is not waited for. Raises Error: SYNCD_E_UNREACHABLE if the server is lost
+        meanwhile and does not come back.
+        """
+        if not self._has_left:
+            self._leave_in_order()
+            self._has_left = self._done = True  # which refuses push()
+        pause, said = _PAUSE_FIRST_S, time.monotonic()
+        while others := self._with_server(lambda link: link.finish()):
+            if time.monotonic() >= said + _SAY_S:
+                said = time.monotonic()
+                _log.info("%s: %d other workers still train", self._who(), others)
+            time.sleep(pause)
+            pause = min(2 * pause, _PAUSE_MAX_S)
+        self.pull()
 
     def _take(self, link: Link) -> None:
         link.pull(self._parameters)
@@ -322,24 +349,23 @@ class ServerJob(Job):
                 self._fresh = False
             link = self._link
             try:
-                result = call(link)
+                with self._naming_worker():
+                    result = call(link)
+            except Error:
+                raise
+            except BlockingIOError:
+                raise error_of(
+                    Status.E_UNREACHABLE,
+                    f"{self._who()}: the parameter server at {link.place} has not answered for "
+                    f"{self._timeout:g} s; if it is only slow, wait longer with server_timeout=",
+                ) from None
             except (OSError, EOFError) as broken:
-                if isinstance(broken, Error):  # Timeout is Python's TimeoutError, too
-                    raise
-                if isinstance(broken, BlockingIOError):
-                    raise error_of(
-                        Status.E_UNREACHABLE,
-                        f"{self._who()}: the parameter server at {link.place} has not answered for "
-                        f"{self._timeout:g} s; if it is only slow, wait longer with server_timeout=",
-                    ) from None
                 _log.warning(
                     "%s: lost the parameter server at %s: %s", self._who(), link.place, broken
                 )
                 link.close()
                 self._link = None
                 continue
-            except Error:
-                raise
             except BaseException:  # in the middle of a message
                 link.close()
                 self._link = None
@@ -347,6 +373,17 @@ class ServerJob(Job):
             self.lost_updates = link.news["lost_updates"]
             self.dropped_updates = link.news["dropped_updates"]
             return result
+
+    @contextlib.contextmanager
+    def _naming_worker(self) -> Iterator[None]:
+        """In what the server says."""
+        try:
+            yield
+        except Error as error:
+            who = f"{self._who()}: "
+            if error.message.startswith(who[:-2]):
+                raise
+            raise error_of(error.code, who + error.message) from None
 
     def _hello(self, place: Place) -> dict[str, Any]:
         return {
@@ -370,17 +407,21 @@ class ServerJob(Job):
             places = self._places()
             is_awaited = not places
             for place in places:
+                link = None
                 try:
-                    link = Link(place, self._hello(place), self._shared_memory, self._timeout)
+                    with self._naming_worker():
+                        link = Link(place, self._hello(place), self._shared_memory, self._timeout)
+                        if link.state == "empty" and self._brings(time.monotonic() - begun):
+                            link.bring(*self._to_begin(), self._shards)
+                except Error:
+                    raise
                 except (OSError, EOFError) as error:
-                    if isinstance(error, Error):
-                        raise
-                    why = f"{place}: {error}"
-                    self._check_may_return(place, error)
+                    if link is not None:
+                        link.close()
+                    why = f"{place}: {self._check_may_return(place, error) or error}"
                     continue
-                if link.state == "empty" and self._brings(time.monotonic() - begun):
-                    link.bring(*self._to_begin(), self._shards)
                 if link.state == "ready":
+                    self._latest = place
                     return link
                 link.close()
                 if link.state == "refused":
@@ -422,6 +463,8 @@ class ServerJob(Job):
                 self._check_alone()
                 self._start(self._own_place)
             return [self._own_place]
+        if self._has_left:  # and is told of members no more
+            return [self._latest]
         found = []
         members = self.worker.members().members
         for member in sorted(members, key=lambda one: one.state != MemberState.ACTIVE):
@@ -470,8 +513,8 @@ class ServerJob(Job):
         self._listener = None
         _log.info("%s: started the parameter server at %s, log %s.log", self._who(), place, files)
 
-    def _check_may_return(self, place: Place, error: OSError | EOFError) -> None:
-        """No server answers at `place`. Starts it again where that is this worker's part.
+    def _check_may_return(self, place: Place, error: OSError | EOFError) -> str:
+        """No server answers at `place`. Starts it again where that is this worker's part; why it cannot yet.
 
         Raises Error where it cannot come back.
         """
@@ -483,7 +526,7 @@ class ServerJob(Job):
                 f"{self._child.returncode}: {text[-2000:]}",
             )
         if not isinstance(error, ConnectionRefusedError):
-            return
+            return ""
         if not self._fresh and self._saver is None:
             raise error_of(
                 Status.E_UNREACHABLE,
@@ -491,13 +534,19 @@ class ServerJob(Job):
                 "on from; start the job again, with checkpoint=DIR to survive this",
             )
         if place == self._own_place and self._listener is None:
-            self._listener = _listen(self._hosts()[1], place.port)
+            try:
+                self._listener = _listen(self._hosts()[1], place.port)
+            except OSError as taken:
+                return f"it has ended, and cannot begin again there: {taken.strerror}"
+        return ""
 
     def _brings(self, waited: float) -> bool:
         """Whether a server without parameters gets them from this worker. If the lowest one does not bring
         them soon, as it has only just started itself, any other does that took part."""
         if self._fresh:
             return self.worker.rank == 0
+        if self._has_left:
+            return waited > self._timeout / 2
         members = self.worker.members().members
         ranks = [one.rank for one in members if one.state == MemberState.ACTIVE]
         return waited > self._timeout / 2 or self.worker.rank == min(

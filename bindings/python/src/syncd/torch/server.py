@@ -32,6 +32,7 @@ from typing import Any, Sequence
 
 import torch
 
+from .._private import private_directory, write_private
 from ..errors import Error, Status, error_of
 from ._parameters import Layout, Ledger, Parameters
 from ._wire import accept_peer, keep_alive, receive, receive_into, send
@@ -45,33 +46,11 @@ IDLE_S = 60.0
 _HANDSHAKE_S = 10.0
 
 
-def private_directory() -> pathlib.Path:
-    """Where servers' addresses lie: $XDG_RUNTIME_DIR/syncd, else syncd-UID in the temporary directory.
-
-    Raises Error (SYNCD_E_STATE) if it is not this user's alone.
-    """
+def state_directory() -> pathlib.Path:
+    """Where servers' addresses lie: $XDG_RUNTIME_DIR/syncd, else syncd-UID in the temporary directory."""
     base = os.environ.get("XDG_RUNTIME_DIR")
-    path = (
-        pathlib.Path(base, "syncd")
-        if base
-        else pathlib.Path(tempfile.gettempdir(), f"syncd-{os.getuid()}")
-    )
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    about = path.lstat()
-    if about.st_uid != os.getuid() or about.st_mode & 0o077 or path.is_symlink():
-        raise error_of(
-            Status.E_STATE,
-            f"{path} is open to others than user {os.getuid()}; allowed: owned by that user, mode 0700",
-        )
-    return path
-
-
-def write_private(path: pathlib.Path, text: str) -> None:
-    """Makes a file that only its owner may read; it is there with all its text, or not at all."""
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    os.replace(part, path)
+    path = pathlib.Path(base, "syncd") if base else pathlib.Path(tempfile.gettempdir(), f"syncd-{os.getuid()}")
+    return private_directory(path, "XDG_RUNTIME_DIR")
 
 
 def secret_file() -> pathlib.Path:
@@ -88,6 +67,7 @@ class _Connection(threading.Thread):
         self.nonce = ""
         self.launch = ("", 0)
         self.identity = ""
+        self.has_finished = False
         self._server = server
         self._is_local = peer.family == socket.AF_UNIX
         self._parameters: Parameters | None = None
@@ -112,6 +92,9 @@ class _Connection(threading.Thread):
                     self._answer(request, *arguments)
         except (OSError, EOFError):
             pass  # the worker has died, or connects again
+        except Error as error:
+            with contextlib.suppress(OSError):
+                send(self.peer, {"error": error.message})
         except Exception as error:
             _log.exception("a worker's request failed")
             with contextlib.suppress(OSError):
@@ -190,6 +173,8 @@ class _Connection(threading.Thread):
                 send(self.peer, self._news())
                 for shard in range(len(parameters.shards)):
                     self._send_shard(parameters, shard)
+            elif request == "finish":
+                send(self.peer, {"training": self._server.training_beside(self), **self._news()})
             elif request == "snapshot":
                 send(self.peer, {"snapshot": parameters.snapshot(), **self._news()})
         except Error as error:
@@ -339,6 +324,12 @@ class Server:
                 one.close()
         return [one for one in self._attached if one.nonce != connection.nonce]
 
+    def training_beside(self, connection: _Connection) -> int:
+        """How many other workers have not finished, now that this one has."""
+        with self._lock:
+            connection.has_finished = True
+            return sum(not one.has_finished for one in self._others(connection))
+
     def detach(self, connection: _Connection, goodbye: bool) -> None:
         with self._lock:
             if connection not in self._attached:
@@ -361,6 +352,21 @@ def open_ledger(path: pathlib.Path) -> Ledger:
         return Ledger(mmap.mmap(descriptor, 16))
     finally:
         os.close(descriptor)
+
+
+def _listen(given: str) -> socket.socket:
+    host, _, port = given.rpartition(":")
+    if not port.isdigit():
+        raise error_of(Status.E_INVALID, f"--listen {given}; allowed: HOST:PORT")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host.strip("[]"), int(port)), family=family)
+    except (OSError, OverflowError) as error:
+        text = getattr(error, "strerror", None) or error
+        raise error_of(
+            Status.E_INVALID,
+            f"--listen {given}: {text}; allowed: an address of this machine and a port that is free, or 0",
+        ) from None
 
 
 def _read_secret(path: str) -> bytes:
@@ -417,10 +423,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.fd is not None:
             listener = socket.socket(fileno=options.fd)
         else:
-            host, _, port = options.listen.rpartition(":")
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            listener = socket.create_server((host.strip("[]"), int(port)), family=family)
-        state = pathlib.Path(options.state or private_directory() / f"server-of-{options.job}")
+            listener = _listen(options.listen)
+        state = pathlib.Path(options.state or state_directory() / f"server-of-{options.job}")
         server = Server(
             listener, secret, open_ledger(pathlib.Path(f"{state}.updates")), options.idle
         )
