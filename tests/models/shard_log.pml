@@ -1,14 +1,14 @@
 /* A shard's log in etcd: members that lead in turn append batches to it by fenced transactions, follow
  * it with copies of their own, and remove what a snapshot covers. All interleavings of:
  *  - a key that expires while its member believes that it leads (a suspension is a long one);
- *  - a create whose answer is lost: the key is there, and nobody leads;
+ *  - a create whose answer is lost: the key is there, and no member leads;
  *  - an attempt that is lost, whose answer is lost or late, or that lands long after the next one;
  *  - a member that crashes, and comes back with its copy or with an empty disk;
  *  - a copy that lags, also behind what was removed;
  *  - a removal that lands late or twice.
  *
  * Checked:
- *  - whoever takes over recovers exactly what was committed, and everything that was acknowledged;
+ *  - a new leader recovers exactly what was committed, and everything that was acknowledged;
  *  - what is acknowledged is committed;
  *  - no record is committed twice, though clients repeat to the next leader what was not acknowledged;
  *  - terms rise along the log, entries follow each other, the entries from `first` to `tail` are there;
@@ -16,7 +16,8 @@
  *
  * Not modelled: who may grant, which rests on clocks; parts of large batches and of snapshots.
  *
- * Parameters: TERMS, INDEXES (at most 7): how many there are at most; there are two records. Mistakes, each of which an assertion must find:
+ * Parameters: TERMS, INDEXES (at most 7): how many there are at most; there are two records.
+ * An assertion must find each of these mistakes:
  *  NO_TAIL      the log's last entry says where it ends
  *  ENTRY_ONLY   a transaction compares that its entry is not there, in place of the tail
  *  NO_NONCE     the tail has an index only
@@ -53,7 +54,7 @@ byte a_index[ATTEMPTS];      /* 0: a removal */
 byte a_old[ATTEMPTS];        /* compared: the tail's nonce, or `first` */
 byte a_new[ATTEMPTS];        /* the records, or the new `first` */
 byte a_pointer[ATTEMPTS];    /* a snapshot that goes with it; 0: none */
-byte a_wanted[ATTEMPTS];     /* member + 1 that waits for the answer; 0: nobody does any more */
+byte a_wanted[ATTEMPTS];     /* member + 1 that waits for the answer; 0: none does any more */
 
 #define FOLLOWS 0
 #define CREATED 1
@@ -132,7 +133,7 @@ inline catch_up(m) {
   i = 0; end = 0
 }
 
-/* Nobody waits for member m's attempt any more. */
+/* Member m no longer waits for its attempt. */
 inline abandon(m) {
   for (i : 0 .. ATTEMPTS - 1) {
     if

@@ -271,7 +271,7 @@ std::string member_key(std::string_view cluster, std::string_view member) {
 }
 
 // FNV-1a, and the last step of splitmix64, without which names that differ in their last letter
-// alone would lie in neighbouring shards.
+// would lie in neighbouring shards.
 std::uint64_t hash_of(std::string_view text) {
   std::uint64_t hash = 0xcbf29ce484222325;
   for (const char c : text) {

@@ -64,7 +64,7 @@ std::optional<Attempt> Leadership::next(Micros now) {
   if (now < wakes_at()) return std::nullopt;
   Transaction transaction;
   if (state_ == State::kFollows && leader_) {
-    // A create of this process's that landed unheard of.
+    // This process's create landed, and the answer did not come.
     term_.revision = leader_->created;
     state_ = State::kGivesUp;
   }

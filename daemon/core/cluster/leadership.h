@@ -22,8 +22,8 @@
 
 namespace syncd::cluster {
 
-// Which of `members` (neither draining nor unfit) takes the shard at once: the same for whoever
-// asks, and it moves only with its member (rendezvous hashing). Empty: there are none.
+// Which of `members` (neither draining nor unfit) takes the shard at once. All members find the
+// same one, and a shard moves only with its member (rendezvous hashing). Empty: there are none.
 std::string preferred_member(Shard shard, const std::vector<std::string>& members);
 
 class Leadership {

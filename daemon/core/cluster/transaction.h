@@ -24,7 +24,7 @@ struct Op {
   Kind kind = Kind::kGet;
   std::string key;
   std::string value = {};  // of a put
-  std::string end = {};    // of a get or delete: all keys before it; empty: this key alone
+  std::string end = {};    // of a get or delete: all keys before it; empty: only this key
 };
 
 // If all of `compares` hold, all of `then` happens at one revision, else `otherwise`.

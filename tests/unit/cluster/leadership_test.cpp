@@ -1,4 +1,4 @@
-// Who takes a shard's key, when, and what becomes of keys that nobody leads under.
+// Who takes a shard's key, when, and what becomes of keys under which no member leads.
 #include "daemon/core/cluster/leadership.h"
 
 #include <gtest/gtest.h>
@@ -141,7 +141,7 @@ TEST_F(ClusterLeadership, AKeyWhoseCreateWasNotAnsweredIsDeleted) {
   a.on_answer(create->number, {}, kSecond);
   EXPECT_EQ(a.state(), State::kFollows);
   EXPECT_EQ(a.wakes_at(), kSecond + Leadership::kRetryAfter);
-  etcd.apply(create->transaction, 1);  // it hung in a follower that stood still
+  etcd.apply(create->transaction, 1);  // it hung in a follower that was stopped
   show(a, 2 * kSecond);
   EXPECT_EQ(a.state(), State::kFollows);
   a.on_answer(create->number, {Answer::Kind::kThen, etcd.revision()}, 2 * kSecond);

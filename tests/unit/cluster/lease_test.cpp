@@ -41,7 +41,7 @@ TEST(ClusterLease, TakesTheShorterOfTtlAndLease) {
 
 TEST(ClusterLease, TheClockThatAdvancedMoreCounts) {
   const Lease lease = kept_alive();
-  Clocks paused = at(1);  // a virtual machine that stood still for a minute
+  Clocks paused = at(1);  // a virtual machine that was paused for a minute
   paused.real += 60 * kSecond;
   EXPECT_FALSE(lease.may_grant(paused));
   Clocks set_back = at(5);

@@ -23,7 +23,7 @@ class ClusterLog : public testing::Test {
 
   void seed_shard(const ShardKeys& keys) { etcd.apply({{}, seed(keys), {}}); }
 
-  // Deletes the key of whoever led, as a lease's end does, and leads.
+  // Deletes the former leader's key, as a lease's end does, and leads.
   ShardLog lead(Nonce& process, const ShardKeys& keys = kKeys) {
     etcd.apply({{}, {{Op::Kind::kDelete, keys.leader()}}, {}});
     const Answer created =
@@ -321,17 +321,15 @@ TEST_F(ClusterLog, GroupsUpToAMebibyte) {
   EXPECT_EQ(take_over().log.size(), 4u) << "1, 2, 2 and 1 changes";
 }
 
-// A snapshot's pointer comes with its last record or later, and after its parts.
-TEST_F(ClusterLog, APointerFollowsItsPartsAndRecords) {
+// The entry that comes between its parts has none.
+TEST_F(ClusterLog, APointerFollowsItsParts) {
   ShardLog log = lead(a);
-  log.add({std::string(kGroupBytesMax, 'x')});
   log.add({"in the snapshot,"});
   log.add_snapshot(16, 2, std::string(2 * kPartBytes, 's'));
   while (const auto attempt = log.next()) {
     log.on_answer(attempt->number, etcd.apply(attempt->transaction));
     const TakeOver read = take_over();
     if (read.pointers.empty()) continue;
-    EXPECT_EQ(log.committed(), 2u) << "before its last record";
     const Pointer& pointer = read.pointers[0].second;
     ASSERT_EQ(pointer.parts, 2u);
     for (std::uint32_t i = 0; i < 2; ++i) {
@@ -339,11 +337,28 @@ TEST_F(ClusterLog, APointerFollowsItsPartsAndRecords) {
     }
   }
   EXPECT_EQ(take_over().pointers.size(), 1u);
+  EXPECT_EQ(take_over().log.size(), 2u);
   // The next one's pointer takes the old parts along.
   log.add_snapshot(16, 3, "small");
   settle(log);
   EXPECT_EQ(take_over().pointers[0].second.sequence, 3u) << "without records, too";
   EXPECT_FALSE(etcd.find(kKeys.snapshot_part(16, take_over().pointers[0].second.term, 2, 0)));
+}
+
+TEST_F(ClusterLog, APointerWaitsForItsLastRecord) {
+  ShardLog log = lead(a);
+  log.add({std::string(kGroupBytesMax, 'x')});
+  log.add({"in the snapshot,"});
+  log.add_snapshot(16, 2, "all of it is put before the first entry");
+  while (log.committed() < 1) {
+    const auto attempt = log.next();
+    log.on_answer(attempt->number, etcd.apply(attempt->transaction));
+  }
+  const TakeOver read = take_over();
+  EXPECT_TRUE(etcd.find(kKeys.snapshot_part(16, read.log[0].term, 2, 0)));
+  EXPECT_TRUE(read.pointers.empty());
+  settle(log);
+  EXPECT_EQ(take_over().pointers.size(), 1u);
 }
 
 // Of two snapshots, the first one's part under way does not count for the second.
