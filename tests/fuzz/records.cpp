@@ -12,6 +12,7 @@
 #include "daemon/core/engine/engine.h"
 #include "daemon/core/engine/limits.h"
 #include "daemon/edge/store/record_codec.h"
+#include "proto/base/crc32c.h"
 #include "tests/fuzz/check.h"
 
 namespace {
@@ -27,7 +28,7 @@ Bytes stored(std::span<const std::uint8_t> content) {
   Bytes frame(8 + content.size());
   if (!content.empty()) std::memcpy(frame.data() + 8, content.data(), content.size());
   put(frame.data() + 4, static_cast<std::uint32_t>(content.size()));
-  put(frame.data(), store::mask_crc(store::crc32c(std::span(frame).subspan(4))));
+  put(frame.data(), mask_crc(crc32c(std::span(frame).subspan(4))));
   return frame;
 }
 

@@ -11,6 +11,7 @@
 
 #include "daemon/edge/store/record_codec.h"
 #include "daemon/edge/store/rocks_log.h"
+#include "proto/base/crc32c.h"
 #include "tests/fuzz/check.h"
 
 namespace {
@@ -35,8 +36,8 @@ std::string fragment(std::uint8_t type, std::string_view bytes, bool damaged, st
   const std::uint32_t earlier = !bytes.empty() && (bytes[0] & 1) != 0 ? 100 : 0;
   if (has_number) append_little(checked, static_cast<std::uint32_t>(file) + earlier, 4);
   checked += bytes;
-  std::uint32_t crc = store::mask_crc(
-      store::crc32c({reinterpret_cast<const std::uint8_t*>(checked.data()), checked.size()}));
+  std::uint32_t crc =
+      mask_crc(crc32c({reinterpret_cast<const std::uint8_t*>(checked.data()), checked.size()}));
   if (damaged) ++crc;
   std::string out;
   append_little(out, crc, 4);

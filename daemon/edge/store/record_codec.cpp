@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "daemon/edge/store/record_fields.h"
+#include "proto/base/crc32c.h"
 #include "proto/base/table_codec.h"
 #include "proto/record/record_generated.h"
 

@@ -13,6 +13,7 @@
 
 #include "daemon/edge/store/record_codec.h"
 #include "daemon/edge/store/record_groups.h"
+#include "proto/base/crc32c.h"
 
 namespace syncd::store {
 namespace {

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "daemon/edge/store/record_fields.h"
+#include "proto/base/crc32c.h"
 #include "tests/unit/store/samples.h"
 
 namespace syncd::store {

@@ -16,6 +16,7 @@
 #include "daemon/edge/store/record_codec.h"
 #include "daemon/edge/store/rocks_database.h"
 #include "daemon/edge/store/salvage.h"
+#include "proto/base/crc32c.h"
 #include "tests/unit/store/samples.h"
 #include "tests/unit/store/store_fixture.h"
 

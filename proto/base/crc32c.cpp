@@ -7,9 +7,9 @@
 #include <nmmintrin.h>
 #endif
 
-#include "daemon/edge/store/record_codec.h"
+#include "proto/base/crc32c.h"
 
-namespace syncd::store {
+namespace syncd {
 namespace {
 
 using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
@@ -81,4 +81,4 @@ std::uint32_t mask_crc(std::uint32_t crc) {
   return std::rotr(crc, 15) + 0xA282EAD8u;
 }
 
-}  // namespace syncd::store
+}  // namespace syncd

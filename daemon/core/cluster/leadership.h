@@ -1,0 +1,103 @@
+// Whether this member leads a shard: takes its key when it is free, reads what there is to recover,
+// gives the key up. It says what to send, and takes answers and what the member sees of the
+// cluster. No clock: times are given, and rise. No I/O; one thread.
+//
+// What always holds:
+//  - A key is led under only if the answer to this process's own create said so; a key of this
+//  process
+//    under which it does not lead is deleted. No other key is touched.
+//  - After deposed() or give_up() the member does not lead until it has created another key.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "daemon/core/cluster/format.h"
+#include "daemon/core/cluster/take_over.h"
+#include "daemon/core/cluster/transaction.h"
+#include "daemon/core/engine/types.h"
+
+namespace syncd::cluster {
+
+// Which of `members` (neither draining nor unfit) takes the shard at once. All members find the
+// same one, and a shard moves only with its member (rendezvous hashing). Empty: there are none.
+std::string preferred_member(Shard shard, const std::vector<std::string>& members);
+
+class Leadership {
+ public:
+  enum class State : std::uint8_t { kFollows, kCreates, kReads, kRecovers, kLeads, kGivesUp };
+
+  static constexpr Micros kOthersWait = 1'000'000;  // and as much again at most, so as to be apart
+  static constexpr Micros kBackOffMin = 1'000'000;
+  static constexpr Micros kBackOffMax = 60'000'000;
+  static constexpr Micros kRetryAfter = 100'000;  // what had an unknown answer
+
+  Leadership(ShardKeys keys, Shard shard, std::string member, Nonce process,
+             std::uint64_t generation);
+
+  // What etcd's watches say of a revision. Older ones than are known are ignored.
+  struct View {
+    Revision revision = 0;
+    std::optional<KeyValue> leader;
+    std::vector<std::string> members;  // that live, and neither drain nor are unfit for this shard
+  };
+  void on_view(View view, Micros now);
+
+  // What is to be sent, unless an attempt is under way or there is nothing to do; and when to ask
+  // again, if nothing happens before (kNever: no time of its own). Only with a lease that lives.
+  std::optional<Attempt> next(Micros now);
+  Micros wakes_at() const;
+  void on_answer(std::uint64_t attempt, const Answer& answer, Micros now);
+
+  State state() const { return state_; }
+  // Of the key that it created. Meaningful from kReads on, until it is followed again.
+  const Term& term() const { return term_; }
+  // What to recover from, while it recovers.
+  const TakeOver& read() const { return read_; }
+  // Whether the engine has recovered. Ignored unless kRecovers of this term.
+  void recovered(const Term& term, bool successfully, Micros now);
+
+  // Another leads, or the lease is over: nothing is sent about the key.
+  void depose();
+  // Deletes the key, until the outcome is known.
+  void give_up();
+  // The same, because this member cannot lead it: it tries again after 1 s, the next time later.
+  void fail(Micros now);
+  bool is_unfit(Micros now) const { return now < unfit_until_; }
+  const std::string& why_unfit() const { return why_unfit_; }
+
+ private:
+  bool is_mine(const KeyValue& leader) const { return leader.value == value_; }
+  // When it takes the key, which is free; kNever: it does not.
+  Micros takes_at() const;
+  void see_leader(Revision revision, std::optional<KeyValue> leader, Micros now);
+  void back_off(Micros now);
+  void start_read(const Answer& answer, Micros now);
+
+  ShardKeys keys_;
+  Shard shard_;
+  std::string member_;
+  std::string value_;  // of the key
+  Micros jitter_;
+  State state_ = State::kFollows;
+  Term term_;
+  TakeOver read_;
+
+  Revision seen_at_ = 0;  // 0: nothing yet
+  std::optional<KeyValue> leader_;
+  Micros free_since_ = 0;
+  std::vector<std::string> members_;
+
+  Micros not_before_ = INT64_MIN;
+  Micros unfit_until_ = INT64_MIN;
+  Micros back_off_ = kBackOffMin;
+  std::string why_unfit_;
+
+  bool under_way_ = false;
+  std::uint64_t attempt_ = 0;
+};
+
+}  // namespace syncd::cluster

@@ -1,0 +1,112 @@
+// See take_over.h.
+#include "daemon/core/cluster/take_over.h"
+
+#include <optional>
+
+namespace syncd::cluster {
+namespace {
+
+template <class T>
+bool read_value(const Answer& answer, const std::string& key, T& value, std::string& error) {
+  const KeyValue* item = answer.find(key);
+  if (item == nullptr) {
+    error = key + " is missing";
+  } else if (!decode(item->value, value)) {
+    error = key + " is damaged, or of a newer version";
+  } else {
+    return true;
+  }
+  return false;
+}
+
+// Whether `entry` may follow the one before it in the log.
+bool follows(const TakeOver& read, const Entry& entry) {
+  return read.log.empty() ||
+         (entry.previous == read.log.back().nonce && entry.term >= read.log.back().term);
+}
+
+}  // namespace
+
+Transaction take_over_read(const ShardKeys& keys) {
+  return {{},
+          {{Op::Kind::kGet, keys.first()},
+           {Op::Kind::kGet, keys.tail()},
+           {Op::Kind::kGet, keys.meta()},
+           {Op::Kind::kGet, keys.snapshots(), "", end_of(keys.snapshots())},
+           {Op::Kind::kGet, keys.log(), "", end_of(keys.log())}},
+          {}};
+}
+
+std::vector<Op> seed(const ShardKeys& keys) {
+  return {{Op::Kind::kPut, keys.first(), encode(First{})},
+          {Op::Kind::kPut, keys.tail(), encode(Tail{})},
+          {Op::Kind::kPut, keys.meta(), encode(Meta{})}};
+}
+
+bool parse_take_over(const ShardKeys& keys, const Answer& answer, TakeOver& read,
+                     std::string& error) {
+  read = {};
+  if (!read_value(answer, keys.first(), read.first, error) ||
+      !read_value(answer, keys.tail(), read.tail, error) ||
+      !read_value(answer, keys.meta(), read.meta, error)) {
+    return false;
+  }
+  const auto broken = [&](Index index) {
+    error = keys.entry(index) + " is missing, damaged, or does not follow the one before it";
+    return false;
+  };
+  Index next = read.first.index;
+  if (next == 0) return broken(next);
+  std::uint32_t parts_left = 0;
+  for (const KeyValue& item : answer.got) {
+    if (const std::optional<JobId> job = keys.parse_pointer(item.key)) {
+      if (!read_value(answer, item.key, read.pointers.emplace_back(*job, Pointer{}).second,
+                      error)) {
+        return false;
+      }
+    }
+    const std::optional<ShardKeys::LogKey> key = keys.parse_log(item.key);
+    // Parts that a leader put for an entry which another one then wrote belong to nothing.
+    if (!key || (key->part && (key->index + 1 != next || parts_left == 0))) continue;
+    if (key->part) {
+      Part part;
+      Entry& entry = read.log.back();
+      if (*key->part != entry.parts - parts_left || !decode(item.value, part) ||
+          part.nonce != entry.nonce) {
+        return broken(key->index);
+      }
+      entry.records += part.bytes;
+      --parts_left;
+      continue;
+    }
+    Entry entry;
+    if (key->index != next || parts_left > 0 || !decode(item.value, entry) ||
+        !follows(read, entry)) {
+      return broken(next);
+    }
+    parts_left = entry.parts;
+    read.log.push_back(std::move(entry));
+    ++next;
+  }
+  if (parts_left > 0 || next != read.tail.index + 1 ||
+      (!read.log.empty() && read.log.back().nonce != read.tail.nonce)) {
+    return broken(next);
+  }
+  return true;
+}
+
+CatchUp how_to_catch_up(const TakeOver& read, const Tail& stamp) {
+  const Index before_first = read.first.index - 1;
+  if (stamp.index > read.tail.index) return CatchUp::kSetBack;
+  if (stamp.index < before_first) return CatchUp::kRebuild;
+  // The nonce that the chain has at the stamp.
+  Nonce nonce = read.tail.nonce;
+  if (stamp.index >= read.first.index) {
+    nonce = read.log[stamp.index - read.first.index].nonce;
+  } else if (!read.log.empty()) {
+    nonce = read.log.front().previous;
+  }
+  return nonce == stamp.nonce ? CatchUp::kFollow : CatchUp::kSetBack;
+}
+
+}  // namespace syncd::cluster

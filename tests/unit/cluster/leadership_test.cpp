@@ -1,0 +1,243 @@
+// Who takes a shard's key, when, and what becomes of keys under which no member leads.
+#include "daemon/core/cluster/leadership.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "tests/support/model_etcd.h"
+#include "tests/unit/cluster/names.h"
+
+namespace syncd::cluster {
+namespace {
+
+using State = Leadership::State;
+
+const std::vector<std::string> kMembers = {"a", "b", "c"};
+
+TEST(ClusterPreference, MovesOnlyWithItsMember) {
+  std::map<std::string, int> led;
+  for (Shard shard = 0; shard < 64; ++shard) {
+    const std::string preferred = preferred_member(shard, kMembers);
+    ++led[preferred];
+    EXPECT_EQ(preferred_member(shard, {"c", "a", "b"}), preferred);
+    for (const std::string& gone : kMembers) {
+      std::vector<std::string> others = kMembers;
+      std::erase(others, gone);
+      if (gone != preferred) {
+        EXPECT_EQ(preferred_member(shard, others), preferred);
+      }
+    }
+  }
+  for (const std::string& member : kMembers) EXPECT_GE(led[member], 10) << member;
+  EXPECT_EQ(preferred_member(0, {}), "");
+}
+
+class ClusterLeadership : public testing::Test {
+ protected:
+  ClusterLeadership() {
+    etcd.apply({{}, seed(kKeys), {}});
+    etcd.grant(1, 1000 * kSecond, 0);
+  }
+
+  Leadership member(const std::string& name, std::uint64_t process) {
+    return Leadership(kKeys, 0, name, {process, 0}, 1);
+  }
+  std::string first() { return preferred_member(0, kMembers); }
+  std::string second() { return first() == "a" ? "b" : "a"; }
+
+  // What a watch tells it now.
+  void show(Leadership& of, Micros now, const std::vector<std::string>& members = kMembers) {
+    Leadership::View view{etcd.revision(), {}, members};
+    if (const auto* item = etcd.find(kKeys.leader())) {
+      view.leader = KeyValue{kKeys.leader(), item->value, item->created};
+    }
+    of.on_view(view, now);
+  }
+  // Sends one thing and gives its answer.
+  bool step(Leadership& of, Micros now) {
+    const auto attempt = of.next(now);
+    if (!attempt) return false;
+    of.on_answer(attempt->number, etcd.apply(attempt->transaction, 1), now);
+    return true;
+  }
+  void lead(Leadership& of, Micros now) {
+    ASSERT_TRUE(step(of, now));  // creates
+    ASSERT_TRUE(step(of, now));  // reads
+    ASSERT_EQ(of.state(), State::kRecovers) << of.why_unfit();
+    of.recovered(of.term(), true, now);
+    ASSERT_EQ(of.state(), State::kLeads);
+  }
+  bool has_key() { return etcd.find(kKeys.leader()) != nullptr; }
+
+  test::ModelEtcd etcd;
+};
+
+TEST_F(ClusterLeadership, ThePreferredOneTakesAFreeKeyAtOnce) {
+  Leadership preferred = member(first(), 1);
+  Leadership other = member(second(), 2);
+  EXPECT_FALSE(preferred.next(0)) << "it has not seen the cluster";
+  show(preferred, 0);
+  show(other, 0);
+  EXPECT_EQ(preferred.wakes_at(), 0);
+  EXPECT_GE(other.wakes_at(), kSecond);
+  EXPECT_LT(other.wakes_at(), 2 * kSecond);
+  EXPECT_FALSE(other.next(kSecond - 1));
+  lead(preferred, 0);
+  show(other, kSecond / 2);
+  EXPECT_EQ(other.wakes_at(), kNever) << "it is taken";
+  EXPECT_EQ(preferred.term().revision, etcd.find(kKeys.leader())->created);
+}
+
+TEST_F(ClusterLeadership, OthersTakeWhatStaysFree) {
+  Leadership other = member(second(), 2);
+  show(other, 0);
+  lead(other, other.wakes_at());
+}
+
+TEST_F(ClusterLeadership, WhoDrainsOrIsUnfitTakesNone) {
+  Leadership preferred = member(first(), 1);
+  std::vector<std::string> others = kMembers;
+  std::erase(others, first());
+  show(preferred, 0, others);
+  EXPECT_EQ(preferred.wakes_at(), kNever);
+  Leadership next = member(preferred_member(0, others), 2);
+  show(next, 0, others);
+  EXPECT_EQ(next.wakes_at(), 0) << "now it is preferred";
+}
+
+TEST_F(ClusterLeadership, TermsRise) {
+  Leadership a = member(first(), 1);
+  Leadership b = member(second(), 2);
+  show(a, 0);
+  lead(a, 0);
+  const Term before = a.term();
+  a.give_up();
+  ASSERT_TRUE(step(a, kSecond));
+  EXPECT_FALSE(has_key());
+  show(b, kSecond);
+  lead(b, b.wakes_at());
+  EXPECT_GT(b.term(), before);
+}
+
+TEST_F(ClusterLeadership, AnotherKeyDeposes) {
+  Leadership a = member(first(), 1);
+  show(a, 0);
+  lead(a, 0);
+  Leadership::View old{a.term().revision - 1, {}, kMembers};
+  a.on_view(old, kSecond);
+  EXPECT_EQ(a.state(), State::kLeads) << "a watch that lags says nothing";
+  etcd.revoke(1);
+  show(a, kSecond);
+  EXPECT_EQ(a.state(), State::kFollows);
+}
+
+// Its create landed, and its answer did not come: the key is not led under.
+TEST_F(ClusterLeadership, AKeyWhoseCreateWasNotAnsweredIsDeleted) {
+  Leadership a = member(first(), 1);
+  show(a, 0);
+  const auto create = a.next(0);
+  a.on_answer(create->number, {}, kSecond);
+  EXPECT_EQ(a.state(), State::kFollows);
+  EXPECT_EQ(a.wakes_at(), kSecond + Leadership::kRetryAfter);
+  etcd.apply(create->transaction, 1);  // it hung in a follower that was stopped
+  show(a, 2 * kSecond);
+  EXPECT_EQ(a.state(), State::kFollows);
+  a.on_answer(create->number, {Answer::Kind::kThen, etcd.revision()}, 2 * kSecond);
+  EXPECT_EQ(a.state(), State::kFollows) << "too late";
+  ASSERT_TRUE(step(a, 2 * kSecond));
+  EXPECT_FALSE(has_key());
+  lead(a, 2 * kSecond);
+}
+
+TEST_F(ClusterLeadership, AnothersKeyIsLeftAlone) {
+  Leadership a = member(first(), 1);
+  Leadership again = member(first(), 3);  // after a restart: the same name, another nonce
+  show(a, 0);
+  lead(a, 0);
+  show(again, kSecond);
+  EXPECT_EQ(again.wakes_at(), kNever);
+  // A delete that hangs finds the next leader's key.
+  a.give_up();
+  const auto removal = a.next(kSecond);
+  etcd.revoke(1);
+  etcd.grant(1, 1000 * kSecond, 0);
+  show(again, kSecond);
+  lead(again, kSecond);
+  EXPECT_EQ(etcd.apply(removal->transaction, 1).kind, Answer::Kind::kElse);
+  EXPECT_TRUE(has_key());
+}
+
+TEST_F(ClusterLeadership, ReadsAtOrAfterItsKey) {
+  Leadership a = member(first(), 1);
+  show(a, 0);
+  const Answer stale = etcd.apply(take_over_read(kKeys));
+  ASSERT_TRUE(step(a, 0));
+  const auto read = a.next(0);
+  a.on_answer(read->number, stale, 0);
+  EXPECT_EQ(a.state(), State::kReads);
+  EXPECT_FALSE(a.next(0));
+  ASSERT_TRUE(step(a, Leadership::kRetryAfter));
+  EXPECT_EQ(a.state(), State::kRecovers);
+}
+
+// Section 9, 11: a take-over that fails while its lease lives.
+TEST_F(ClusterLeadership, AFailedTakeOverFreesTheKey) {
+  Leadership a = member(first(), 1);
+  Leadership b = member(second(), 2);
+  show(a, 0);
+  Micros now = 0;
+  Micros last = 0;
+  for (int failures = 0; failures < 10; ++failures) {
+    ASSERT_TRUE(step(a, now));
+    ASSERT_TRUE(step(a, now));
+    a.recovered({1, a.term().revision - 1}, false, now);
+    ASSERT_EQ(a.state(), State::kRecovers) << "of an earlier term";
+    a.recovered(a.term(), false, now);
+    EXPECT_EQ(a.state(), State::kGivesUp);
+    EXPECT_TRUE(a.is_unfit(now));
+    const auto lost = a.next(now);  // the delete is made again until its outcome is known
+    a.on_answer(lost->number, {}, now);
+    EXPECT_TRUE(has_key());
+    now += Leadership::kRetryAfter;
+    ASSERT_TRUE(step(a, now));
+    EXPECT_FALSE(has_key());
+    const Micros wait = a.wakes_at() - now;
+    EXPECT_GE(wait, last);
+    last = wait;
+    EXPECT_FALSE(a.next(a.wakes_at() - 1));
+    if (failures == 0) {
+      EXPECT_LE(wait, kSecond);
+    }
+    now = a.wakes_at();
+  }
+  EXPECT_LE(last, Leadership::kBackOffMax);
+  EXPECT_GT(last, Leadership::kBackOffMax - kSecond);
+  // Another one that does not fail needs not wait for it.
+  show(b, now);
+  lead(b, b.wakes_at());
+}
+
+TEST_F(ClusterLeadership, ALogThatCannotBeReadMakesUnfit) {
+  Leadership a = member(first(), 1);
+  show(a, 0);
+  etcd.apply({{}, {{Op::Kind::kDelete, kKeys.tail()}}, {}});
+  ASSERT_TRUE(step(a, 0));
+  ASSERT_TRUE(step(a, 0));
+  EXPECT_EQ(a.state(), State::kGivesUp);
+  EXPECT_EQ(a.why_unfit(), kKeys.tail() + " is missing");
+}
+
+TEST_F(ClusterLeadership, ALeaseThatIsOverEndsEverything) {
+  Leadership a = member(first(), 1);
+  show(a, 0);
+  ASSERT_TRUE(step(a, 0));
+  const auto read = a.next(0);
+  a.depose();
+  a.on_answer(read->number, etcd.apply(read->transaction), 0);
+  EXPECT_EQ(a.state(), State::kFollows);
+}
+
+}  // namespace
+}  // namespace syncd::cluster
