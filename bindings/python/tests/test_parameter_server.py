@@ -305,7 +305,7 @@ def test_sparse_gradients_are_sent_dense(shared):
 def test_of_an_update_that_is_not_finite_nothing_is_applied(shared, value):
     model = model_of(1 << 18, 4, 1 << 18)
     gradients = ones(model)
-    gradients[2][-1] = value  # in the last of the parts that are checked together
+    gradients[2][-1] = value
     with serving() as (server, place):
         link = attached(place, model, shared=shared, nonce="a")
         with pytest.raises(NotFinite) as caught:

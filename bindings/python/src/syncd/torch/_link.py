@@ -19,7 +19,6 @@ from ._wire import introduce, keep_alive, receive, receive_into, send
 
 _CONNECT_S = 5.0
 _PIECE_BYTES = 1 << 19
-_CHECKED = 1 << 17  # numbers of a gradient that are copied and checked together
 # Of reading a shard that is being changed; then the server copies it.
 _TRIES = 2
 
@@ -270,15 +269,8 @@ class Link:
             view, gradient = self._staged[at], gradients[at]
             if gradient is None:
                 continue
-            if gradient.layout != torch.strided:
-                gradient = gradient.to_dense()
-            parts = [(view, gradient)]
-            if gradient.device.type == "cpu" and gradient.is_contiguous():
-                # What was copied is still in the processor's cache when it is checked.
-                parts = list(zip(view.view(-1).split(_CHECKED), gradient.view(-1).split(_CHECKED)))
-            for staged, part in parts:
-                staged.copy_(part)
-                _check_finite(at, staged)
+            view.copy_(gradient.to_dense() if gradient.layout != torch.strided else gradient)
+            _check_finite(at, view)
 
     def snapshot(self) -> dict[str, Any]:
         """What Parameters.snapshot() returns."""
