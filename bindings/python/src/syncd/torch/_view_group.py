@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import socket
 import threading
 import time
 from datetime import timedelta
@@ -15,6 +16,7 @@ from . import _compat
 
 BUCKET_BYTES = 25 << 20
 _STORE_TIMEOUT_S = 30.0
+_CONNECT_TIMEOUT_S = 5.0
 _POLL_S = 0.005
 _PAUSE_FIRST_S = 20e-6
 _PAUSE_MAX_S = 1e-3
@@ -45,10 +47,15 @@ class ViewGroup:
     that, or a collective, fails.
     """
 
-    def __init__(self, place: Place, backend: str, timeout_s: float) -> None:
+    def __init__(
+        self, place: Place, backend: str, timeout_s: float, check: Callable[[], None]
+    ) -> None:
         self.place = place
         self.backend = backend
         self.store = connect_store(place.addresses[0])
+        # torch would wait for a dead member until a timeout, where check() cannot end it.
+        self.store.add(f"{place.view}/here", 1)
+        await_whole(self.store, place.view, "here", place.size, check)
         prefixed = dist.PrefixStore(place.view, self.store)
         if backend == "nccl":
             self._group = _compat.nccl_group(prefixed, place.rank, place.size, timeout_s)
@@ -110,7 +117,15 @@ def broadcast_bytes(
 def connect_store(address: str) -> Any:
     """Another worker's store. Raises RuntimeError where nobody answers."""
     host, _, port = address.rpartition(":")
-    return _compat.stores().connect(host, int(port), timedelta(seconds=_STORE_TIMEOUT_S))
+    # A worker listens from before it shows its address until it dies. torch's client tries a dead one again
+    # until its timeout, and torch 1.13 holds the interpreter's lock all this time.
+    try:
+        socket.create_connection((host, int(port)), _CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        raise RuntimeError(f"the worker at {address} cannot be reached: {error}") from None
+    store = _compat.stores().connect(host, int(port), timedelta(seconds=_CONNECT_TIMEOUT_S))
+    store.set_timeout(timedelta(seconds=_STORE_TIMEOUT_S))
+    return store
 
 
 def await_whole(store: Any, view: str, key: str, count: int, check: Callable[[], None]) -> None:
