@@ -62,10 +62,13 @@ def test_one_is_killed_and_comes_back_with_the_others_parameters(daemon, start):
 
 
 @pytest.mark.parametrize("where", ["making 0", "making 1", "averaging 0", "averaging 1"])
-def test_another_is_killed_in_the_first_view_after_a_loss(daemon, start, where):
-    workers = [start(rank, "averaging_worker.py", ENDLESS, 0, -1, where) for rank in range(WORKERS)]
+def test_another_is_killed_in_the_first_view_after_a_loss(daemon, start, where, tmp_path):
+    once = tmp_path / "once"
+    arguments = ("averaging_worker.py", ENDLESS, 0, -1, where, once)
+    workers = [start(rank, *arguments) for rank in range(WORKERS)]
     for one in workers:
         one.wait_for("own 3")
+    once.touch()
     workers.pop(3).child.send_signal(signal.SIGKILL)
     second = workers.pop(int(where.split()[1]))
     for one in workers:

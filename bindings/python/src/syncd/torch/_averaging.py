@@ -414,12 +414,19 @@ class AveragingJob(Job):
     def _skip(self, why: str, plan: Plan, members: list[Shown]) -> None:
         self._drop_group()
         lost = self._broken()
-        if not lost and len(members) > 1:
+        if len(members) > 1:
+            # The others may not hear of the loss: it comes back before they ask.
+            tell, address = Helper(lambda: ""), members[0].address
+
+            def work(_: Callable[[], None]) -> None:
+                connect_store(address).add(f"{plan.name}/failed", 1)
+
             with contextlib.suppress(Skipped):
-                self._helper.run(
-                    lambda _: connect_store(members[0].address).add(f"{plan.name}/failed", 1),
-                    _TELL_S,
-                )
+                if lost:
+                    tell.post(work)
+                else:
+                    tell.run(work, _TELL_S)
+            tell.close()
         self._failures = 0 if lost else self._failures + 1
         _log.warning("%s: the averaging of view %d is skipped: %s", self._who(), self._view, why)
         if self._failures >= _FAILURES_MAX:
@@ -476,7 +483,7 @@ class AveragingJob(Job):
                 if made is not None:
                     works.append(made.broadcast(staging.integers, plan.source))
             for work in works:
-                finish(work, check)
+                finish(made, work, check)
             self._synchronize(tensors)
             return made, taken if rank in plan.takers else None
 
