@@ -456,7 +456,8 @@ class AveragingJob(Job):
         joins = any(members[at].label is None for at in plan.takers)
         group = self._group_of_before(place, members)
         # A thread that is abandoned while it makes its group may be done in a later averaging.
-        of_this = self._made = [] if group is None else [group]
+        of_this: list[ViewGroup] = [] if group is None else [group]
+        self._made = of_this
         self._group = None  # until this averaging is whole
 
         def collect(check: Callable[[], None]) -> tuple[ViewGroup | None, bytes | None]:
