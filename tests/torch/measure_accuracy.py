@@ -8,10 +8,12 @@ cnn: a small network on images in CIFAR-10's format; test accuracy in percent, h
 mf: matrix factorization with ratings in MovieLens' format; root mean square error on held-out ratings, lower
 is better. `reference_trainer` generates both. Each worker has the samples w, w + workers, ... of the training
 set. A line a policy: the mean over the seeds, lowest and highest, of the model of worker 0. Models of
-workers differ under hop and notify_ack, where worker 0 has one of them.
+workers differ under hop and notify_ack, where worker 0 has one of them. Under bsp and elastic_bsp it is the
+last mean, as a checkpoint has it: not what worker 0 made of it in the steps after that.
 """
 
 import argparse
+import copy
 import os
 import pathlib
 import subprocess
@@ -127,14 +129,19 @@ def train(workload, directory, policy, seed):
                 given.loss(*batch).backward()
                 optimizer.step()
     else:
+        averagings, mean = 0, None
         with st.run(policy, given.model, optimizer=optimizer, job="accuracy") as job:
             for _, batch in job.steps(loader, iterations=iterations):
+                if job.form == "averaging" and job.averagings > averagings:
+                    averagings, mean = job.averagings, copy.deepcopy(given.model.state_dict())
                 optimizer.zero_grad()
                 loss = given.loss(*batch)
                 loss.backward()
                 if job.form == "averaging":
                     optimizer.step()
                 (job.mix if job.form == "neighbours" else job.push)(loss)
+        if mean is not None and job.averagings == averagings:
+            given.model.load_state_dict(mean)
     with torch.no_grad():
         print(f"score {given.score()}")
 

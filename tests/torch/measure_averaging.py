@@ -1,10 +1,15 @@
 """Measures the form "averaging" with 4 processes over gloo on this machine.
 
-    measure_averaging.py [overhead] [kill] [outer]      all by default
+    measure_averaging.py [overhead] [straggler] [kill] [outer]      all by default
 
-overhead  the time of 10 steps, with an averaging after each 10 and without any
-kill      from SIGKILL of one worker to the next average of the slowest of the others
-outer     DiLoCo's outer step on 25 million parameters, over a bare all-reduce of as many bytes
+overhead   the time of 10 steps: with an averaging after them under bsp:10, with torch's post-local SGD (period 10),
+           and plain. The three take turns in each process; all processes enter each turn together
+straggler  iterations per second of all workers together, worker 3 four times slower: elastic_bsp:40 over post-local
+           SGD (period 10)
+kill       from SIGKILL to the next average of the slowest of the others: of worker 2, and 9 s later of worker 0,
+           which the others meet at
+outer      DiLoCo's outer step on 25 million parameters (from the local parameters to the new ones: copies, weights,
+           all-reduce, outer optimizer), over one bare all-reduce of as many bytes by the same group, and its parts
 
 Needs SYNCD_TEST_BIN_DIR, SYNCD_LIBRARY and PYTHONPATH=bindings/python/src.
 """
@@ -20,69 +25,98 @@ import tempfile
 import time
 
 import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+from torch.distributed.optim import PostLocalSGDOptimizer
 
 import syncd.torch as st
-from support import Daemon, wait_until
+from support import Daemon, free_port, wait_until
 
 WORKERS = 4
 
 
-def timed(job):
-    """Seconds of each averaging of this worker."""
-    times, average = [], job._average
-
-    def measured(*arguments):
-        begun, computed = time.monotonic(), time.process_time()
-        average(*arguments)
-        times.append((time.monotonic() - begun, time.process_time() - computed))
-
-    job._average = measured
-    return times
-
-
 def train(job, model, optimizer, batches, **until):
     for _, (x,) in job.steps(batches, **until):
-        optimizer.zero_grad()
-        model(x).square().mean().backward()
-        optimizer.step()
+        step(model, optimizer, x)
         job.push()
         yield
+
+
+def step(model, optimizer, x):
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
 
 
 def small():
     model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(4)])
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    return model, optimizer, [(torch.randn(16, 256),) for _ in range(8)]
+    return model, optimizer, [(torch.randn(16, 256),) for _ in range(10)]
+
+
+def post_local(optimizer):
+    """An optimizer that averages after each ten steps."""
+    averager = PeriodicModelAverager(period=10, warmup_steps=0)
+    averager.step = 1
+    return PostLocalSGDOptimizer(optimizer, averager)
 
 
 def overhead():
+    dist.init_process_group("gloo")
     model, optimizer, batches = small()
-    tens, plain, began = [], [], 0.0
+    local = post_local(optimizer)
+    times = {"with": [], "local": [], "plain": []}
+
+    def turn(what, stepped):
+        dist.barrier()
+        began = time.monotonic()
+        for (x,) in batches:
+            step(model, stepped, x)
+        times[what].append(time.monotonic() - began)
+
     with st.run("bsp:10", model, optimizer=optimizer, job="overhead") as job:
-        times = timed(job)
-        for at, _ in enumerate(train(job, model, optimizer, batches, iterations=301)):
+        began = 0.0
+        for at, _ in enumerate(train(job, model, optimizer, batches, iterations=401)):
             if at % 10 != 9:
                 continue
-            # The next ten without averaging, while the others do the same.
-            now = time.monotonic()
-            tens.append(now - began)
-            for (x,) in batches + batches[:2]:
-                optimizer.zero_grad()
-                model(x).square().mean().backward()
-                optimizer.step()
+            # The next turns without syncd, while the others have theirs.
+            times["with"].append(time.monotonic() - began)
+            turn("local", local)
+            turn("plain", optimizer)
+            dist.barrier()
             began = time.monotonic()
-            plain.append(began - now)
-    return {
-        "with": statistics.median(tens[2:]),
-        "plain": statistics.median(plain[2:]),
-        "averaging": statistics.median(wall for wall, _ in times[2:]),
-    }
+    return {what: statistics.median(found[2:]) for what, found in times.items()}
+
+
+def straggler():
+    dist.init_process_group("gloo")
+    model, optimizer, batches = small()
+    pause = 0.02 if os.environ["RANK"] == "3" else 0.005
+    local = post_local(optimizer)
+    dist.barrier()
+    began = time.monotonic()
+    for _ in range(20):
+        for (x,) in batches:
+            time.sleep(pause)
+            step(model, local, x)
+    result = {"local": 200 / (time.monotonic() - began)}
+    dist.barrier()
+    with st.run("elastic_bsp:40", model, optimizer=optimizer, job="straggler") as job:
+        began, steps = 0.0, 0
+        for _ in train(job, model, optimizer, batches, averagings=20):
+            time.sleep(pause)
+            if job.averagings > 0:  # the first plans know nothing
+                began = began or time.monotonic()
+                steps += 1
+        result["elastic"] = steps / (time.monotonic() - began)
+    dist.barrier()
+    return result
 
 
 def kill():
     model, optimizer, batches = small()
     with st.run("elastic_bsp:8", model, optimizer=optimizer, job="kill") as job:
-        for _ in train(job, model, optimizer, batches, averagings=60):
+        for _ in train(job, model, optimizer, batches, averagings=10**6):
             if job._trained_steps == 1:
                 print(job.averagings, time.monotonic(), flush=True)
     return {}
@@ -95,32 +129,53 @@ def outer():
     def make(params):
         return torch.optim.SGD(params, lr=0.7, momentum=0.9, nesterov=True)
 
+    times = {}
+
+    def timed(what, work, clock=time.process_time):
+        def measured(*arguments):
+            begun, computed = time.monotonic(), clock()
+            result = work(*arguments)
+            pair = (time.monotonic() - begun, clock() - computed)
+            times.setdefault(what, []).append(pair)
+            return result
+
+        return measured
+
     flat = torch.zeros(sum(one.numel() for one in model.parameters()))
-    bare = []
     with st.run("bsp", model, optimizer=optimizer, job="outer", outer=make) as job:
-        times = timed(job)
-        for _ in train(job, model, optimizer, [(torch.randn(4, 1250),)], averagings=9):
-            group = job._group._group
+        average = timed("outer", job._average)
+
+        def together(*arguments):
+            if job._group is not None:
+                job._group._group.barrier().wait()
+            average(*arguments)
+
+        job._average = together
+        for _ in train(job, model, optimizer, [(torch.randn(4, 1250),)], averagings=12):
+            group, staging = job._group._group, job._staging
+            if "fill" not in times:
+                staging.fill = timed("fill", staging.fill, time.thread_time)
+                staging.apply = timed("apply", staging.apply, time.thread_time)
             group.barrier().wait()
-            begun, computed = time.monotonic(), time.process_time()
-            group.allreduce([flat]).wait()
-            bare.append((time.monotonic() - begun, time.process_time() - computed))
+            timed("bare", lambda: group.allreduce([flat]).wait())()
             group.barrier().wait()
-    result = {}
-    for name, pairs in [("outer", times), ("bare", bare)]:
-        result[name] = statistics.median(wall for wall, _ in pairs[2:])
-        result[f"{name} cpu"] = statistics.median(cpu for _, cpu in pairs[2:])
-    return result
+    return {
+        f"{what} {of}": statistics.median(pair[at] for pair in pairs[2:]) * (4 if what == "fill" else 1)
+        for what, pairs in times.items()
+        for at, of in enumerate(("wall", "cpu"))
+    }
 
 
 def start(daemon, directory, what):
-    processes = []
+    processes, port = [], free_port()
     for rank in range(WORKERS):
         env = {
             **os.environ,
             "SYNCD_ADDR": daemon.address,
             "RANK": str(rank),
             "WORLD_SIZE": str(WORKERS),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
             "GLOO_SOCKET_IFNAME": "lo",
             "OMP_NUM_THREADS": "1",
         }
@@ -134,6 +189,33 @@ def said(directory, what, ranks=range(WORKERS)):
     return [(directory / f"{what}-{rank}").read_text().splitlines() for rank in ranks]
 
 
+def kill_two(processes, directory):
+    """What is to be said."""
+    wait_until(lambda: all(len(one) > 20 for one in said(directory, "kill")), "they train")
+    living, killed = [0, 1, 2, 3], []
+    for rank in (2, 0):
+        living.remove(rank)
+        processes[rank].kill()
+        killed.append(time.monotonic())
+        time.sleep(9)
+    wait_until(
+        lambda: all(float(one[-2].split()[1]) > killed[1] for one in said(directory, "kill", living)),
+        "they go on",
+    )
+    time.sleep(1)
+    for rank in living:
+        processes[rank].kill()
+    rows = [[float(line.split()[1]) for line in one[:-1]] for one in said(directory, "kill", living)]
+    gaps = [[(b - a, a) for a, b in zip(one, one[1:])] for one in rows]
+    usual = statistics.median(gap for gap, _ in gaps[0])
+    # An average may still be whole with the killed one's last part: the longest gap since.
+    longest = [max(gap for one in gaps for gap, at in one if abs(at - when) < 5) for when in killed]
+    print(
+        f"kill: without an average {longest[0]:.2f} s after the first, {longest[1]:.2f} s after the second; "
+        f"usually {usual:.3f} s"
+    )
+
+
 def main(wanted):
     with tempfile.TemporaryDirectory() as name:
         directory = pathlib.Path(name)
@@ -141,47 +223,33 @@ def main(wanted):
         for what in wanted:
             processes = start(daemon, directory, what)
             if what == "kill":
-                wait_until(
-                    lambda: all(len(one) > 20 for one in said(directory, what)),
-                    "they train",
-                )
-                processes[2].send_signal(signal.SIGKILL)
-                killed = time.monotonic()
-            assert [one.wait() for one in processes if one.poll() != -9][-1] == 0
-            if what == "kill":
-                rows = [
-                    [line.split() for line in one[:-1]] for one in said(directory, what, (0, 1, 3))
-                ]
-                # The next one may still be whole, with the killed one's last part.
-                gaps = [
-                    max(float(b[1]) - float(a[1]) for a, b in zip(one, one[1:])) for one in rows
-                ]
-                usual = statistics.median(
-                    float(b[1]) - float(a[1]) for a, b in zip(rows[0], rows[0][1:])
-                )
-                first = max(
-                    min(float(row[1]) for row in one if float(row[1]) > killed) for one in rows
-                )
-                print(
-                    f"kill: the next average after {first - killed:.2f} s, the longest gap between two "
-                    f"averages is {max(gaps):.2f} s, usually {usual:.3f} s"
-                )
+                kill_two(processes, directory)
+                for one in processes:
+                    one.wait()
                 continue
+            assert [one.wait() for one in processes] == [0] * WORKERS
             results = [json.loads(one[-1]) for one in said(directory, what)]
             worst = {key: max(one[key] for one in results) for key in results[0]}
             if what == "overhead":
+                ours, theirs = (worst[one] - worst["plain"] for one in ("with", "local"))
                 print(
-                    f"overhead: 10 steps take {worst['with'] * 1e3:.1f} ms with an averaging, "
-                    f"{worst['plain'] * 1e3:.1f} ms without: {worst['with'] / worst['plain']:.3f}; the "
-                    f"averaging itself {worst['averaging'] * 1e3:.2f} ms"
+                    f"overhead: 10 steps take {worst['plain'] * 1e3:.1f} ms, with an averaging "
+                    f"{ours * 1e3:.2f} ms more, with post-local SGD's {theirs * 1e3:.2f} ms: {ours / theirs:.2f}"
+                )
+            elif what == "straggler":
+                ours, theirs = (sum(one[key] for one in results) for key in ("elastic", "local"))
+                print(
+                    f"straggler: {ours:.0f} iterations/s under elastic_bsp:40, {theirs:.0f} by post-local SGD: "
+                    f"{ours / theirs:.2f}"
                 )
             else:
-                print(
-                    f"outer: {worst['outer'] * 1e3:.0f} ms, the bare all-reduce "
-                    f"{worst['bare'] * 1e3:.0f} ms: {worst['outer'] / worst['bare']:.2f}; in "
-                    f"the time of processors {worst['outer cpu'] * 1e3:.0f} ms and "
-                    f"{worst['bare cpu'] * 1e3:.0f} ms: {worst['outer cpu'] / worst['bare cpu']:.2f}"
-                )
+                for of, sentence in [("wall", "outer"), ("cpu", "  in processor time")]:
+                    ms = {part: worst[f"{part} {of}"] * 1e3 for part in ("outer", "bare", "fill", "apply")}
+                    print(
+                        f"{sentence}: {ms['outer']:.0f} ms, the bare all-reduce {ms['bare']:.0f} ms: "
+                        f"{ms['outer'] / ms['bare']:.2f}; filling {ms['fill']:.0f} ms, the outer optimizer "
+                        f"{ms['apply']:.0f} ms"
+                    )
         daemon.kill()
 
 
@@ -191,4 +259,4 @@ if __name__ == "__main__":
         torch.manual_seed(0)
         print(json.dumps(globals()[sys.argv[2]]()), flush=True)
     else:
-        main(sys.argv[1:] or ["overhead", "kill", "outer"])
+        main(sys.argv[1:] or ["overhead", "straggler", "kill", "outer"])

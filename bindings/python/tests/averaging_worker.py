@@ -1,22 +1,30 @@
 """A worker that averages until it has AVERAGINGS, or the job is stopped.
 
-    averaging_worker.py AVERAGINGS [MODEL'S VALUE [FAIL AT]]
+    averaging_worker.py AVERAGINGS [MODEL'S VALUE [FAIL AT [DIE IN ONCE]]]
 
 Says "own N" after the Nth average of this process; at the end "N VALUE" for each one of the training, where
 VALUE is what the parameters were.
+DIE IN is "making N" or "averaging N": worker N is killed in the first view of three once the file ONCE is
+there, before it makes the view's group or before it averages. The others look for a dead worker 0 only when
+it is dead.
 """
 
+import contextlib
 import os
+import signal
+import socket
 import sys
 import time
 
 import torch
 
 import syncd.torch as st
+from syncd.torch import _averaging, _view_group
 
 averagings = int(sys.argv[1])
 value = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
 fail_at = int(sys.argv[3]) if len(sys.argv) > 3 else None
+die_in, once = sys.argv[4:] if len(sys.argv) > 4 else (None, "")
 
 torch.set_num_threads(1)
 rank = int(os.environ["RANK"])
@@ -27,6 +35,41 @@ with torch.no_grad():
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 batches = [(torch.randn(8, 64),) for _ in range(16)]
 seen, said = [], 0
+
+
+class SecondLoss(_view_group.ViewGroup):
+    """Of a worker that is killed in the first view of three, or of those that are in it with that one."""
+
+    def __init__(self, place, *rest):
+        if place.size == 3 and os.path.exists(once):
+            die("making")
+            if die_in == "making 0":
+                await_death(place.addresses[0])
+        super().__init__(place, *rest)
+
+    def all_reduce(self, tensor):
+        if self.place.size == 3 and os.path.exists(once):
+            die("averaging")
+        return super().all_reduce(tensor)
+
+
+def die(where):
+    if die_in == f"{where} {rank}":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def await_death(address):
+    host, _, port = address.rpartition(":")
+    with contextlib.suppress(OSError):
+        while True:
+            socket.create_connection((host, int(port))).close()
+            time.sleep(0.01)
+
+
+if die_in:
+    _averaging.ViewGroup = SecondLoss
+    # Whoever waits for a dead worker is to wait longer than the test.
+    _view_group._STORE_TIMEOUT_S = _view_group._CONNECT_TIMEOUT_S = 3600.0
 
 with st.run("elastic_bsp:8", model, optimizer=optimizer, job="averaged", weight="samples") as job:
     for step, (x,) in job.steps(batches, averagings=averagings):

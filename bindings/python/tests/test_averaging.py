@@ -7,6 +7,7 @@ steps them. Real processes are in test_averaging_processes.py.
 import itertools
 import os
 import queue
+import socket
 import threading
 from types import SimpleNamespace
 
@@ -337,6 +338,32 @@ def test_a_rank_that_lost_an_average_takes_the_outer_state_too(workers):
 def test_an_outer_that_is_no_optimizer_is_refused(workers):
     one = workers.more(0, 0, world=1, outer=lambda parameters: None)
     assert "outer= gives an object of type NoneType" in str(one.ended().error)
+
+
+# ---- Losses
+
+
+def test_one_that_skips_takes_the_others_along(workers):
+    """It has heard of a loss that is over before the others ask: they would wait for it until the timeout."""
+    three = workers.start(3)
+    job = three[2].job
+    job._broken = job._helper._broken = lambda: "worker 1 left or was lost"
+    step(three, [3, 6, 9])
+    assert values(three) == [3, 6, 9]
+    del job._broken
+    job._helper._broken = job._broken
+    step(three, [0, 0, 0])
+    assert values(three) == [9, 9, 9]
+
+
+def test_nobody_connects_to_a_dead_workers_store(monkeypatch):
+    """torch's own client would try until its timeout, in torch 1.13 with the interpreter's lock."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    monkeypatch.setattr(_view_group._compat, "stores", lambda: pytest.fail("it was tried"))
+    with pytest.raises(RuntimeError, match="cannot be reached"):
+        _view_group.connect_store(address)
 
 
 # ---- The end

@@ -61,6 +61,23 @@ def test_one_is_killed_and_comes_back_with_the_others_parameters(daemon, start):
         assert all(abs(value) < 1000 for value in one.values()), "a random model"
 
 
+@pytest.mark.parametrize("where", ["making 0", "making 1", "averaging 0", "averaging 1"])
+def test_another_is_killed_in_the_first_view_after_a_loss(daemon, start, where, tmp_path):
+    once = tmp_path / "once"
+    arguments = ("averaging_worker.py", ENDLESS, 0, -1, where, once)
+    workers = [start(rank, *arguments) for rank in range(WORKERS)]
+    for one in workers:
+        one.wait_for("own 3")
+    once.touch()
+    workers.pop(3).child.send_signal(signal.SIGKILL)
+    second = workers.pop(int(where.split()[1]))
+    for one in workers:
+        one.wait_for("own 50")
+    assert second.child.wait() == -signal.SIGKILL
+    daemon.syncctl("job", "stop", "averaged")
+    assert len(in_common([results(one) for one in workers])) >= 4
+
+
 def test_an_exception_in_one_worker_is_its_own(daemon, start):
     workers = [
         start(rank, "averaging_worker.py", 30, 0, 10 if rank == 1 else -1, world=3)

@@ -201,8 +201,10 @@ class AveragingJob(Job):
         self._store: Any = None
         self._address = ""
         self._layout: list[str] = []
+        self._digest = ""  # of it
+        self._size = 0  # of the parameters, in bytes
         self._staging: Staging | None = None
-        self._made: ViewGroup | None = None  # of the latest view
+        self._made: list[ViewGroup] = []  # of the latest view: one, once it is made
         self._group: ViewGroup | None = None  # likewise, once its average is whole
 
     @property
@@ -268,8 +270,7 @@ class AveragingJob(Job):
                 "job.push(samples=len(inputs))",
             )
         samples = length or 0
-        size = sum(one.numel() * one.element_size() for one in self.model.parameters())
-        pushed = self._push(loss, samples, size)
+        pushed = self._push(loss, samples, self._size)
         self._trained_steps += 1
         self._trained_samples += samples
         return pushed
@@ -290,6 +291,8 @@ class AveragingJob(Job):
     def _opened(self) -> None:
         tensors = exchanged(self.model)
         self._layout = layout(tensors)
+        self._digest = hashlib.sha256("\n".join(self._layout).encode()).hexdigest()[:16]
+        self._size = sum(one.numel() * one.element_size() for one in self.model.parameters())
         if self._make_outer is not None:
             names = dict(self.model.named_parameters())
             self._outer = Outer(
@@ -301,9 +304,8 @@ class AveragingJob(Job):
         self._store.set("layout", json.dumps(self._layout))
 
     def _begin_data(self) -> bytes:
-        digest = hashlib.sha256("\n".join(self._layout).encode()).hexdigest()[:16]
         return Shown(
-            self.worker.rank, self._address, self._label, self._averagings, digest
+            self.worker.rank, self._address, self._label, self._averagings, self._digest
         ).encode()
 
     def _state(self) -> dict[str, Any]:
@@ -341,7 +343,8 @@ class AveragingJob(Job):
 
     def _closed(self) -> None:
         self._helper.close()
-        self._made = self._group = self._store = self._staging = None
+        self._made = []
+        self._group = self._store = self._staging = None
 
     # ---- Averaging
 
@@ -403,20 +406,27 @@ class AveragingJob(Job):
 
     def _drop_group(self) -> None:
         """Collectives of it may still be under way, with the staging that they write to."""
-        group, self._made, self._group, self._staging = self._made, None, None, None
-        if group is not None:
+        made, self._made, self._group, self._staging = self._made, [], None, None
+        for group in made:
             group.abort()
             hold(group, self._timeout)
 
     def _skip(self, why: str, plan: Plan, members: list[Shown]) -> None:
         self._drop_group()
         lost = self._broken()
-        if not lost and len(members) > 1:
+        if len(members) > 1:
+            # The others may not hear of the loss: it comes back before they ask.
+            tell, address = Helper(lambda: ""), members[0].address
+
+            def work(_: Callable[[], None]) -> None:
+                connect_store(address).add(f"{plan.name}/failed", 1)
+
             with contextlib.suppress(Skipped):
-                self._helper.run(
-                    lambda _: connect_store(members[0].address).add(f"{plan.name}/failed", 1),
-                    _TELL_S,
-                )
+                if lost:
+                    tell.post(work)
+                else:
+                    tell.run(work, _TELL_S)
+            tell.close()
         self._failures = 0 if lost else self._failures + 1
         _log.warning("%s: the averaging of view %d is skipped: %s", self._who(), self._view, why)
         if self._failures >= _FAILURES_MAX:
@@ -445,12 +455,16 @@ class AveragingJob(Job):
         )
         joins = any(members[at].label is None for at in plan.takers)
         group = self._group_of_before(place, members)
-        self._made, self._group = group, None  # until this averaging is whole
+        # A thread that is abandoned while it makes its group may be done in a later averaging.
+        of_this: list[ViewGroup] = [] if group is None else [group]
+        self._made = of_this
+        self._group = None  # until this averaging is whole
 
         def collect(check: Callable[[], None]) -> tuple[ViewGroup | None, bytes | None]:
             made = group
             if made is None and place.size > 1:
-                made = self._made = self._new_group(place)
+                made = ViewGroup(place, self._backend, self._timeout, check)
+                of_this.append(made)
             taken = None
             if made is not None and plan.takers:
                 # Read before check(): nothing torn leaves this process.
@@ -470,7 +484,7 @@ class AveragingJob(Job):
                 if made is not None:
                     works.append(made.broadcast(staging.integers, plan.source))
             for work in works:
-                finish(work, check)
+                finish(made, work, check)
             self._synchronize(tensors)
             return made, taken if rank in plan.takers else None
 
@@ -531,9 +545,6 @@ class AveragingJob(Job):
             return None
         group.place = place
         return group
-
-    def _new_group(self, place: Place) -> ViewGroup:
-        return ViewGroup(place, self._backend, self._timeout)
 
     def _synchronize(self, tensors: dict[str, torch.Tensor]) -> None:
         for device in {one.device for one in tensors.values() if one.is_cuda}:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import socket
 import threading
 import time
 from datetime import timedelta
@@ -15,9 +16,11 @@ from . import _compat
 
 BUCKET_BYTES = 25 << 20
 _STORE_TIMEOUT_S = 30.0
+_CONNECT_TIMEOUT_S = 5.0
 _POLL_S = 0.005
 _PAUSE_FIRST_S = 20e-6
 _PAUSE_MAX_S = 1e-3
+_ASK_S = 0.25
 
 
 class Skipped(Exception):
@@ -45,10 +48,15 @@ class ViewGroup:
     that, or a collective, fails.
     """
 
-    def __init__(self, place: Place, backend: str, timeout_s: float) -> None:
+    def __init__(
+        self, place: Place, backend: str, timeout_s: float, check: Callable[[], None]
+    ) -> None:
         self.place = place
         self.backend = backend
         self.store = connect_store(place.addresses[0])
+        # torch would wait for a dead member until a timeout, where check() cannot end it.
+        self.store.add(f"{place.view}/here", 1)
+        await_whole(self.store, place.view, "here", place.size, check)
         prefixed = dist.PrefixStore(place.view, self.store)
         if backend == "nccl":
             self._group = _compat.nccl_group(prefixed, place.rank, place.size, timeout_s)
@@ -66,18 +74,28 @@ class ViewGroup:
         options.rootRank, options.rootTensor = source, 0
         return self._group.broadcast([tensor], options)
 
+    def check_failed(self) -> None:
+        """Raises Skipped once a member has failed in this view's averaging."""
+        if self.store.add(f"{self.place.view}/failed", 0) > 0:
+            raise Skipped("one of its workers has failed in it")
+
     def abort(self) -> None:
         """After a failure. gloo's collectives go on until they time out, with what they hold."""
         if self.backend == "nccl":
             _compat.abort_group(self._group)
 
 
-def finish(work: Any, check: Callable[[], None]) -> None:
+def finish(group: Any, work: Any, check: Callable[[], None]) -> None:
     """Waits for a collective. Not in its wait(): a thread that is in there when the process ends, and is
     woken by the end of another process, takes this one down with an abort."""
     pause = _PAUSE_FIRST_S
+    ask = time.monotonic() + _ASK_S
     while not work.is_completed():
         check()
+        # One that has skipped does not come, though no notice may say why: another was lost, and came back.
+        if time.monotonic() > ask:
+            group.check_failed()
+            ask = time.monotonic() + _ASK_S
         time.sleep(pause)
         pause = min(2 * pause, _PAUSE_MAX_S)
     work.wait()  # raises what went wrong
@@ -93,14 +111,14 @@ def broadcast_bytes(
     """The source's bytes on all members. check() is called before each part is sent."""
     size = torch.tensor([0 if data is None else len(data)], device=device)
     check()
-    finish(group.broadcast(size, source), check)
+    finish(group, group.broadcast(size, source), check)
     whole = torch.empty(int(size.item()), dtype=torch.uint8)
     if data is not None:
         whole = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     for part in whole.split(BUCKET_BYTES):
         moved = part.to(device)
         check()
-        finish(group.broadcast(moved, source), check)
+        finish(group, group.broadcast(moved, source), check)
         if moved is not part:
             part.copy_(moved)
     taken: bytes = whole.numpy().tobytes()
@@ -110,7 +128,15 @@ def broadcast_bytes(
 def connect_store(address: str) -> Any:
     """Another worker's store. Raises RuntimeError where nobody answers."""
     host, _, port = address.rpartition(":")
-    return _compat.stores().connect(host, int(port), timedelta(seconds=_STORE_TIMEOUT_S))
+    # A worker listens from before it shows its address until it dies. torch's client tries a dead one again
+    # until its timeout, and torch 1.13 holds the interpreter's lock all this time.
+    try:
+        socket.create_connection((host, int(port)), _CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        raise RuntimeError(f"the worker at {address} cannot be reached: {error}") from None
+    store = _compat.stores().connect(host, int(port), timedelta(seconds=_CONNECT_TIMEOUT_S))
+    store.set_timeout(timedelta(seconds=_STORE_TIMEOUT_S))
+    return store
 
 
 def await_whole(store: Any, view: str, key: str, count: int, check: Callable[[], None]) -> None:
