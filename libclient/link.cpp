@@ -251,11 +251,13 @@ void Link::welcomed(const wire::Welcome& welcome, TimeUs now) {
   listener_.link_up();
 }
 
-// As the daemon's own figures: a quarter of it between heartbeats.
-void Link::lower_heartbeat_timeout(std::uint32_t timeout_ms) {
+// As the daemon's own figures: a quarter of it between heartbeats. What a worker has asked for
+// itself concerns its own silence: a connection that this side gave up because the daemon is slow
+// would cost the worker its place, after exit_grace.
+void Link::lower_heartbeat_timeout(std::uint32_t timeout_ms, bool is_workers_own) {
   if (timeout_ms == 0) return;
   heartbeat_after_us_ = std::min(heartbeat_after_us_, us(timeout_ms) / 4);
-  dead_after_us_ = std::min(dead_after_us_, us(timeout_ms));
+  if (!is_workers_own) dead_after_us_ = std::min(dead_after_us_, us(timeout_ms));
 }
 
 void Link::refused(Status status, const std::string& message, TimeUs now) {

@@ -102,7 +102,7 @@ class Link {
   void note_progress() { progress_ = true; }
   // A worker's job asks that silence counts sooner than the daemon said, on this connection.
   // Precondition: up().
-  void lower_heartbeat_timeout(std::uint32_t timeout_ms);
+  void lower_heartbeat_timeout(std::uint32_t timeout_ms, bool is_workers_own);
   // For good: wishes for no connection any more.
   void close();
 

@@ -12,7 +12,8 @@ namespace syncd::client {
 void Session::take_views(Worker& worker, const wire::Joined& joined) {
   worker.views = joined.views;
   worker.rounds = joined.views && std::string_view(joined.policy).starts_with("gather");
-  link_.lower_heartbeat_timeout(joined.heartbeat_timeout_ms);
+  link_.lower_heartbeat_timeout(joined.heartbeat_timeout_ms,
+                                joined.heartbeat_timeout_ms == worker.params.heartbeat_timeout_ms);
   // A new handle's signals know nothing yet.
   if (worker[kJoin].active) set_round(worker, worker.round);
   const RoundState round{joined.round, joined.round_gone, joined.round_room};

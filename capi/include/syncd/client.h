@@ -371,7 +371,7 @@ typedef struct syncd_join_options {
                            daemon derives the time from the workers' own iterations. 0: no
                            observation */
   syncd_inspect_callback on_inspect; /* NULL: this process does not answer inspections */
-  uint32_t heartbeat_timeout_ms; /* after how long a silence the daemon and this library take this
+  uint32_t heartbeat_timeout_ms; /* after how long a silence of this process the daemon takes the
                            worker's connection for cut: 100 to 3600000; then worker_grace starts.
                            0, or more than the daemon's (10 s): as the daemon says */
   uint32_t reserved_3;  /* 0 */

@@ -279,6 +279,25 @@ TEST(Heartbeat, SilenceMeansThatTheConnectionIsDead) {
               HasSubstr("nothing received for 5.0 s: the connection is dead"));
 }
 
+TEST(Heartbeat, WhatAWorkerAsksForConcernsItsOwnSilence) {
+  WelcomedScript script;
+  JoinRequest request = Script::request();
+  request.heartbeat_timeout_ms = 800;
+  script.start_join(request);
+  script.take<wire::Join>();
+  wire::Joined joined = Script::joined();
+  joined.heartbeat_timeout_ms = 800;
+  script.answer(joined);
+  script.advance(kSecond / 5 - 1);
+  EXPECT_TRUE(script.quiet());
+  script.advance(1);
+  script.take<wire::Heartbeat>();
+  script.advance(5 * kSecond - kSecond / 5 - 1);
+  EXPECT_TRUE(script.session.connected()) << "a daemon that is slow is waited for as ever";
+  script.advance(1);
+  EXPECT_FALSE(script.session.connected());
+}
+
 // ---- Daemons that refuse, or talk nonsense ------------------------------------------------------
 
 TEST(Handshake, AProtocolThatWeDoNotSpeakIsNamedWithOurs) {

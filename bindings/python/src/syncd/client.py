@@ -697,8 +697,8 @@ class Client:
         exit_grace  seconds that the daemon keeps this worker's place once its connection has closed
                     without leave(); 0: none. None: as the job says (3.5)
         heartbeat_timeout
-                    seconds of silence after which daemon and client take this worker's connection
-                    for cut, from 0.1 to 3600; None, or more than the daemon's (10): as it says
+                    seconds of this process's silence after which the daemon takes the worker's
+                    connection for cut, 0.1 to 3600; None, or more than the daemon's (10): as it says
         join_timeout
                     seconds that begin() waits for the job's start before it raises Timeout, whatever its
                     own timeout; None: SYNCD_JOIN_TIMEOUT_SEC, else 600; math.inf: for ever
