@@ -84,7 +84,7 @@ class Program:
         self.options = {name for line in done.stdout.split("\n")
                         if re.match(r" {2,}-", line) for name in OPTION.findall(line)} | {"--help"}
         self.commands: dict[str, Program] = {}
-        listed = re.search(r"^Subcommands:\n((?:.+\n)+)", done.stdout, re.M)
+        listed = re.search(r"^(?i:Subcommands):\n((?:.+\n)+)", done.stdout, re.M)
         for name in re.findall(r"^  ([a-z][a-z-]*) ", listed[1] if listed else "", re.M):
             self.commands[name] = Program([*words, name])
 
