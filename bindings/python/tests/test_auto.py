@@ -200,11 +200,11 @@ def test_a_publication_that_was_tidied_away_is_not_missed(site):
 
 
 def test_what_was_started_ends_without_clients(site):
-    worker = site.start("--idle", "1", "3")
+    worker = site.start("--idle", "5", "3")  # which a worker has to connect on a busy machine
     worker.wait_for("done")
     worker.kill()
     wait_until("the idle daemon to end", lambda: not site.pids())
-    assert "stopping idle=1s" in site.logs()[0].read_text()
+    assert "stopping idle=5s" in site.logs()[0].read_text()
 
 
 def test_a_daemon_that_has_ended_is_started_again_on_its_store(site):

@@ -238,7 +238,7 @@ class MasterStore:
 
             from .torchrun import _Stores
         except ImportError as error:
-            why = f"torch cannot be imported ({error})"
+            why = why or f"torch cannot be imported ({error})"
         if why:
             raise error_of(
                 Status.E_INVALID,
