@@ -17,6 +17,7 @@
 #include "daemon/edge/log/log.h"
 #include "daemon/edge/net/loop_guard.h"
 #include "daemon/edge/server/from_config.h"
+#include "daemon/edge/server/keep_memory.h"
 #include "daemon/edge/server/ready_file.h"
 #include "daemon/edge/server/server.h"
 #include "daemon/edge/server/signals.h"
@@ -182,6 +183,7 @@ int check_config(const config::Loaded& loaded) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  server::keep_freed_memory();
   config::Flags flags;
   std::string text;
   const auto command = config::parse_command_line(argc, argv, SYNCD_VERSION, flags, text);

@@ -136,8 +136,13 @@ void Core::apply() {
   gate_.take(effects_);
   if (effects_.replies.size() == 1 && effects_.has_replies_alone() && releases_.empty()) {
     gate_.pass(std::move(effects_.replies.front()));
-    return effects_.replies.clear();
+    effects_.replies.clear();
+  } else {
+    apply_all();
   }
+}
+
+void Core::apply_all() {
   const std::size_t answers = effects_.replies.size() + effects_.notifications.size();
   if (!releases_.empty() || answers > answers_at_once_) {
     queue_answers(answers);

@@ -118,6 +118,7 @@ class Core {
   bool is_due(Micros at) const { return engine_.next_deadline() <= at && !ticked_; }
   void fire_timers(Micros at);  // for whom something is due
   void apply();
+  void apply_all();
   void queue_answers(std::size_t answers);
   void pass_behind(Reply&& reply);
   void release_some();

@@ -203,13 +203,21 @@ Micros Server::now() const {
 }
 
 void Server::send(ConnectionId connection, RequestId id, wire::Body&& body) {
+  const bool is_usual = audits_.empty() && !std::holds_alternative<wire::Error>(body) &&
+                        !std::holds_alternative<wire::Joined>(body);
+  if (!is_usual) [[unlikely]]
+    look_at(connection, id, body);
+  network_.send(connection, id, body);
+}
+
+// At an answer that ends an audit, that names a reason, or with which a worker is in its job.
+void Server::look_at(ConnectionId connection, RequestId id, wire::Body& body) {
   if (!audits_.empty()) audits_.end({connection, id}, body);
   if (auto* error = std::get_if<wire::Error>(&body)) add_store_reason(connection, *error);
   if (const auto* joined = std::get_if<wire::Joined>(&body);
       joined != nullptr && joined->heartbeat_timeout_ms != 0) {
     network_.lower_idle_timeout(connection, joined->heartbeat_timeout_ms);
   }
-  network_.send(connection, id, body);
 }
 
 void Server::add_store_reason(ConnectionId connection, wire::Error& error) const {

@@ -121,6 +121,7 @@ class Server final : private net::FrameHandler, private Core::Host {
     return epoch_us_ + static_cast<Micros>((monotonic_ns - started_ns_) / 1000);
   }
   void send(ConnectionId connection, RequestId id, wire::Body&& body) override;
+  void look_at(ConnectionId connection, RequestId id, wire::Body& body);
   void add_store_reason(ConnectionId connection, wire::Error& error) const;
   void start_plan(Plan&& plan) override;
   void log(LogLine&& line) override { log_(line); }

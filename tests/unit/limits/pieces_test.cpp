@@ -8,6 +8,7 @@
 #include "daemon/core/policies/registry.h"
 #include "daemon/core/topology/graph_spec.h"
 #include "daemon/edge/net/admission.h"
+#include "daemon/edge/server/keep_memory.h"
 #include "daemon/edge/server/limits_table.h"
 #include "tests/unit/limits/limits_world.h"
 
@@ -30,6 +31,7 @@ const PieceRow& row_of(std::string_view what) {
 
 class Pieces : public ::testing::Test {
  protected:
+  static void SetUpTestSuite() { keep_freed_memory(); }  // as the daemon does
   // The fastest of some tries: each one is made ready, and then timed.
   template <class Ready, class Piece>
   void expect_short(const char* what, Ready ready, Piece piece) {
