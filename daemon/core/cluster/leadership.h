@@ -3,9 +3,8 @@
 // cluster. No clock: times are given, and rise. No I/O; one thread.
 //
 // What always holds:
-//  - A key is led under only if the answer to this process's own create said so; a key of this
-//  process
-//    under which it does not lead is deleted. No other key is touched.
+//  - A key is led under only if the answer to this process's own create said so. A key of this
+//    process under which it does not lead is deleted. No other key is touched.
 //  - After deposed() or give_up() the member does not lead until it has created another key.
 #pragma once
 
