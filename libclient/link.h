@@ -100,8 +100,8 @@ class Link {
   void drain(std::string_view reason, TimeUs now);
   // A request succeeded: the connection has proved useful, and the back-off starts afresh.
   void note_progress() { progress_ = true; }
-  // A worker's job asks that silence counts sooner than the daemon said, on this connection.
-  // Precondition: up().
+  // Silence counts sooner on this connection than the daemon said: a job asks so, of both sides, or
+  // a worker, of its own side. Precondition: up().
   void lower_heartbeat_timeout(std::uint32_t timeout_ms, bool is_workers_own);
   // For good: wishes for no connection any more.
   void close();

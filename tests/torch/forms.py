@@ -1,5 +1,5 @@
-"""A training by syncd.torch that goes on from its job's latest complete checkpoint. Each event is a line in a
-file.
+"""A training by syncd.torch that goes on from its job's latest complete checkpoint. It writes each event as a
+line into a file.
 
 usage: forms.py EVENTS POLICY ITERATIONS DIRECTORY STAGGER_S CRASHES
 

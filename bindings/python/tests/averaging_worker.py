@@ -68,7 +68,7 @@ def await_death(address):
 
 if die_in:
     _averaging.ViewGroup = SecondLoss
-    # Whoever waits for a dead worker is to wait longer than the test.
+    # A wait for a dead worker must outlast the test.
     _view_group._STORE_TIMEOUT_S = _view_group._CONNECT_TIMEOUT_S = 3600.0
 
 with st.run("elastic_bsp:8", model, optimizer=optimizer, job="averaged", weight="samples") as job:

@@ -293,7 +293,7 @@ TEST(Heartbeat, WhatAWorkerAsksForConcernsItsOwnSilence) {
   script.advance(1);
   script.take<wire::Heartbeat>();
   script.advance(5 * kSecond - kSecond / 5 - 1);
-  EXPECT_TRUE(script.session.connected()) << "a daemon that is slow is waited for as ever";
+  EXPECT_TRUE(script.session.connected()) << "a slow daemon gets its usual time";
   script.advance(1);
   EXPECT_FALSE(script.session.connected());
 }
