@@ -1,0 +1,61 @@
+// The calls that a member makes to etcd. Each blocks until etcd answers or its time is over, so
+// each thread that needs etcd waits for its own calls and nothing else. Two implementations: gRPC
+// (daemon/edge/etcd, in a module that is loaded where [cluster] is configured), and a model for
+// tests.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/core/cluster/transaction.h"
+#include "daemon/core/engine/types.h"
+
+namespace syncd::cluster {
+
+using LeaseId = std::int64_t;  // drawn by the member, above 0; 0: none
+
+struct EtcdOptions {
+  std::vector<std::string> endpoints;  // "http://HOST:PORT" or "https://HOST:PORT"
+  std::string ca_file;                 // of https endpoints; empty: the system's
+  std::string certificate_file;        // of this member, with its key; empty: none
+  std::string key_file;
+  std::string user;  // empty: etcd's authentication is not used
+  std::string password;
+  // An endpoint that has not answered for so long is left for the next one. A third of a call's
+  // own time-out, if that is shorter.
+  Micros silence = 1'000'000;
+};
+
+// Any thread; several calls at a time.
+class Etcd {
+ public:
+  virtual ~Etcd() = default;
+
+  // At most `timeout` microseconds. `lease`: for Op::Kind::kPutOnLease. A transaction without
+  // compares that only gets is read page by page at one revision, whatever its size.
+  virtual Answer transact(const Transaction& transaction, LeaseId lease, Micros timeout) = 0;
+
+  // What etcd says of a lease.
+  struct LeaseAnswer {
+    bool known = false;  // false: nothing is known of the lease; `error` says why
+    Micros ttl = 0;      // 0: there is no such lease
+    std::string error = {};
+  };
+  // etcd counts in seconds: `ttl` is rounded up.
+  virtual LeaseAnswer grant(LeaseId lease, Micros ttl, Micros timeout) = 0;
+  // Sent once, to one endpoint; the next call goes to another one if this one was silent.
+  virtual LeaseAnswer keep_alive(LeaseId lease, Micros timeout) = 0;
+  // Deletes the lease's keys. True: it is done, or there was no such lease.
+  virtual bool revoke(LeaseId lease, Micros timeout, std::string& error) = 0;
+
+  // "3.5.16", of the endpoint that answers first.
+  virtual bool version(std::string& version, Micros timeout, std::string& error) = 0;
+};
+
+// Makes the one of the module that speaks gRPC. Null, with a sentence in `error`: the module is not
+// installed, or an option is wrong. No endpoint is asked yet.
+std::unique_ptr<Etcd> open_etcd(const EtcdOptions& options, std::string& error);
+
+}  // namespace syncd::cluster
