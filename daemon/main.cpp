@@ -12,6 +12,7 @@
 #include "daemon/edge/admin/manager_reports.h"
 #include "daemon/edge/admin/pages.h"
 #include "daemon/edge/admin/reloader.h"
+#include "daemon/edge/cluster/host.h"
 #include "daemon/edge/config/config.h"
 #include "daemon/edge/config/duration.h"
 #include "daemon/edge/log/log.h"
@@ -47,6 +48,7 @@ class Daemon {
   int run();
 
  private:
+  std::unique_ptr<store::Store> lead(std::string& error);
   ExitCode start(std::string& error);
   void on_signal(int number);
   void on_idle();
@@ -72,6 +74,7 @@ class Daemon {
   admin::Reloader reloader_;
   const server::ReadyFile ready_file_{flags_.ready_file};
   uv_loop_t loop_{};
+  std::unique_ptr<cluster::Host> host_;  // null: this daemon is no member of a cluster
   std::unique_ptr<server::Server> server_;
   std::unique_ptr<admin::Pages> pages_;
   admin::ManagerReports manager_{[this] { return server_->view(0); }};
@@ -86,12 +89,16 @@ int Daemon::run() try {
   std::string error;
   const auto progress = [this] { manager_.recovering(); };
   auto store =
-      server::prepare_store(reloader_.config(), flags_.store_salvage, sink_, progress, error);
+      reloader_.config().is_member()
+          ? lead(error)
+          : server::prepare_store(reloader_.config(), flags_.store_salvage, sink_, progress, error);
+  if (!store && error.empty()) return write(LogLevel::kInfo, "stopped"), kClean;
   if (!store) return fail(kBadStore, error);
   if (uv_loop_init(&loop_) != 0) return fail(kOther, "cannot make an event loop");
   auto options = server::server_options(reloader_.config(), SYNCD_VERSION);
   options.on_recovering = progress;
   options.on_idle = [this] { on_idle(); };
+  if (host_) options.before_sending = [this] { host_->check(); };
   server_ = std::make_unique<server::Server>(&loop_, std::move(options), std::move(store), sink_);
   pages_ = std::make_unique<admin::Pages>(&loop_, *server_, sink_);
   if (const ExitCode code = start(error); code != kClean) {
@@ -107,11 +114,28 @@ int Daemon::run() try {
   pages_.reset();
   server_.reset();
   uv_loop_close(&loop_);
+  if (host_) host_->leave();
   ready_file_.remove();
   write(LogLevel::kInfo, "stopped", {{"exit_code", std::to_string(exit_code_)}});
   return exit_code_;
 } catch (const InternalError& failure) {
   abort_after(failure.what());
+}
+
+// Waits until this member leads its cluster.
+std::unique_ptr<store::Store> Daemon::lead(std::string& error) {
+  if (flags_.store_salvage) {
+    error = "--store-salvage: a member's store is a copy: move it away, and syncd makes another";
+    return nullptr;
+  }
+  cluster::Host::Options options;
+  options.version = SYNCD_VERSION;
+  options.store = server::store_options(reloader_.config());
+  options.log = sink_;
+  options.on_waiting = [this](const std::string& status) { manager_.waiting(status); };
+  options.on_restart = [this] { ready_file_.remove(); };
+  host_ = std::make_unique<cluster::Host>(reloader_.config(), std::move(options));
+  return host_->lead(error);
 }
 
 ExitCode Daemon::start(std::string& error) {
@@ -124,6 +148,7 @@ ExitCode Daemon::start(std::string& error) {
   constexpr ExitCode kCodes[] = {kClean, kBadStore, kBadConfig, kCannotListen};  // of StartError
   const ExitCode code = kCodes[static_cast<std::size_t>(server_->start(error))];
   if (code != kClean) return code;
+  if (host_) host_->watch(&loop_);
   if (!pages_->serve(reloader_.config(), error)) return kCannotListen;
   if (!ready_file_.write(server_->endpoints(), error)) return kOther;
   signals_.listen(&loop_, {SIGTERM, SIGINT, SIGHUP});
@@ -170,6 +195,7 @@ void Daemon::stop(const std::string& reason) {
     signals_.close();
     manager_.close();
     pages_->close();
+    if (host_) host_->close();
   });
 }
 
@@ -183,6 +209,7 @@ int check_config(const config::Loaded& loaded) {
 }  // namespace
 
 int main(int argc, char** argv) try {
+  cluster::keep_command_line(argv, environ);
   server::keep_freed_memory();
   config::Flags flags;
   std::string text;

@@ -97,6 +97,7 @@ syncd::config::Embedded sources_of(const syncd_server_options& options) {
                      {"log.file",
                       "an embedded daemon writes no log file; allowed: a callback in "
                       "syncd_server_options.log, or SYNCD_SERVER_LOG_STDERR in its flags"},
+                     {"cluster.name", "an embedded daemon is no member of a cluster; syncd is"},
                      {"timeouts.exit_when_idle",
                       "an embedded daemon serves until the program stops it; syncd does this"}};
   const std::pair<const char*, const char*> texts[] = {

@@ -150,6 +150,7 @@ void ShardLog::freeze() {
     put.then.push_back({Op::Kind::kPut, keys_.pointer(job), encode(snapshot.pointer)});
     put.then.push_back({Op::Kind::kDelete, keys_.snapshot_parts(job), "",
                         keys_.snapshot_parts(job, term_, snapshot.pointer.sequence)});
+    frozen_pointers_.emplace_back(job, snapshot.pointer.sequence);
     ++pointers;
     at = snapshots_.erase(at);
   }
@@ -182,6 +183,8 @@ void ShardLog::succeeded() {
       committed_ = frozen_ticket_;
       frozen_.reset();
       frozen_entry_ = {};
+      pointers_.insert(pointers_.end(), frozen_pointers_.begin(), frozen_pointers_.end());
+      frozen_pointers_.clear();
       entry_is_due_ = false;
       break;
     case Step::Kind::kSnapshotPart: {

@@ -13,6 +13,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/core/cluster/format.h"
@@ -47,6 +48,8 @@ class ShardLog {
   void on_answer(std::uint64_t attempt, const Answer& answer);
 
   Ticket committed() const { return committed_; }
+  // Whose snapshots can be read from etcd since the last call: up to which sequence of each.
+  std::vector<std::pair<JobId, Sequence>> take_pointers() { return std::exchange(pointers_, {}); }
   const Tail& tail() const { return tail_; }
   Index first() const { return first_.index; }
   bool deposed() const { return state_ == State::kDeposed; }
@@ -102,7 +105,9 @@ class ShardLog {
   std::vector<std::string> frozen_parts_;  // not put yet, the last one first
   std::uint32_t frozen_parts_put_ = 0;
   Transaction frozen_entry_;
+  std::vector<std::pair<JobId, Sequence>> frozen_pointers_;
 
+  std::vector<std::pair<JobId, Sequence>> pointers_;
   std::optional<Step> step_;
   bool under_way_ = false;
   std::uint64_t attempt_ = 0;

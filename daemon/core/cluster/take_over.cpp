@@ -1,6 +1,7 @@
 // See take_over.h.
 #include "daemon/core/cluster/take_over.h"
 
+#include <algorithm>
 #include <optional>
 
 namespace syncd::cluster {
@@ -27,13 +28,13 @@ bool follows(const TakeOver& read, const Entry& entry) {
 
 }  // namespace
 
-Transaction take_over_read(const ShardKeys& keys) {
+Transaction take_over_read(const ShardKeys& keys, Index from) {
   return {{},
           {{Op::Kind::kGet, keys.first()},
            {Op::Kind::kGet, keys.tail()},
            {Op::Kind::kGet, keys.meta()},
            {Op::Kind::kGet, keys.snapshots(), "", end_of(keys.snapshots())},
-           {Op::Kind::kGet, keys.log(), "", end_of(keys.log())}},
+           {Op::Kind::kGet, from > 1 ? keys.entry(from) : keys.log(), "", end_of(keys.log())}},
           {}};
 }
 
@@ -44,7 +45,7 @@ std::vector<Op> seed(const ShardKeys& keys) {
 }
 
 bool parse_take_over(const ShardKeys& keys, const Answer& answer, TakeOver& read,
-                     std::string& error) {
+                     std::string& error, Index from) {
   read = {};
   if (!read_value(answer, keys.first(), read.first, error) ||
       !read_value(answer, keys.tail(), read.tail, error) ||
@@ -55,8 +56,9 @@ bool parse_take_over(const ShardKeys& keys, const Answer& answer, TakeOver& read
     error = keys.entry(index) + " is missing, damaged, or does not follow the one before it";
     return false;
   };
-  Index next = read.first.index;
-  if (next == 0) return broken(next);
+  if (read.first.index == 0) return broken(0);
+  Index next = read.first.index = std::max(read.first.index, from);
+  if (next > read.tail.index + 1) return true;  // the copy is ahead of the log: how_to_catch_up()
   std::uint32_t parts_left = 0;
   for (const KeyValue& item : answer.got) {
     if (const std::optional<JobId> job = keys.parse_pointer(item.key)) {

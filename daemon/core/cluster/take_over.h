@@ -19,16 +19,17 @@ struct TakeOver {
   std::vector<Entry> log;  // from `first` to `tail`, with their records, whatever parts they lay in
 };
 
-// All of it, in one transaction.
-Transaction take_over_read(const ShardKeys& keys);
+// All of it, in one transaction; or, for a copy that has the log before `from`, what is behind.
+Transaction take_over_read(const ShardKeys& keys, Index from = 1);
 
 // What is put for a shard that is new. It is led only once this is there: a tail that is missing is
 // an error, never a log that begins again.
 std::vector<Op> seed(const ShardKeys& keys);
 
-// False, with a sentence in `error`: a value is damaged, or the log is not what its tail says.
+// False, with a sentence in `error`: a value is damaged, or the log is not what its tail says. Of a
+// log that was read from an entry on, that one becomes its `first`.
 bool parse_take_over(const ShardKeys& keys, const Answer& answer, TakeOver& read,
-                     std::string& error);
+                     std::string& error, Index from = 1);
 
 enum class CatchUp : std::uint8_t {
   kFollow,   // apply the entries behind the copy's stamp

@@ -50,6 +50,7 @@ struct Answer {
   Kind kind = Kind::kUnknown;
   Revision revision = 0;           // etcd's, at the moment of the transaction
   std::vector<KeyValue> got = {};  // by the gets, in their order; absent keys are left out
+  std::uint64_t raft_term = 0;     // of the etcd that answered
   std::string error = {};          // why it is kUnknown or kRefused: for the log
 
   const KeyValue* find(const std::string& key) const {

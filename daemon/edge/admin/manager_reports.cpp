@@ -24,6 +24,13 @@ void ManagerReports::recovering() {
   manager_.tell("EXTEND_TIMEOUT_USEC=60000000\nSTATUS=recovering from the store");
 }
 
+void ManagerReports::waiting(const std::string& status) {
+  const std::uint64_t now_ns = uv_hrtime();
+  if (told_ns_ != 0 && now_ns < told_ns_ + kRecoveringNs) return;
+  told_ns_ = now_ns;
+  manager_.tell("READY=1\nWATCHDOG=1\nSTATUS=" + status);
+}
+
 void ManagerReports::ready(uv_loop_t* loop) {
   if (!manager_.is_there()) return;
   tell_status("READY=1\n");

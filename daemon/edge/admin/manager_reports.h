@@ -21,6 +21,8 @@ class ManagerReports {
 
   // Call it again and again while the store is read: each time extends the manager's patience.
   void recovering();
+  // The daemon is there, and waits for its turn to serve. Call it again and again.
+  void waiting(const std::string& status);
   // From now on the loop tells the status, and feeds the watchdog: one that is stalled is noticed.
   void ready(uv_loop_t* loop);
   void reloading() const { manager_.tell_reloading(); }

@@ -41,6 +41,7 @@ class Etcd {
   struct LeaseAnswer {
     bool known = false;  // false: nothing is known of the lease; `error` says why
     Micros ttl = 0;      // 0: there is no such lease
+    std::uint64_t raft_term = 0;
     std::string error = {};
   };
   // etcd counts in seconds: `ttl` is rounded up.

@@ -16,6 +16,7 @@
 #include "daemon/edge/net/admission.h"
 #include "daemon/edge/net/network_limits.h"
 #include "proto/base/defaults.h"
+#include "proto/base/names.h"
 #include "proto/transport/tls.h"
 
 namespace syncd::config {
@@ -54,6 +55,21 @@ struct Config {
   bool durable = true;
   Micros retention_us = Micros{7} * 24 * 3600 * 1'000'000;  // 0: for ever
   std::uint64_t retention_bytes = std::uint64_t{1} << 30;   // of each job; 0: any number
+
+  // [cluster]
+  struct Cluster {
+    std::string name;  // empty: this daemon is no member of one
+    std::string member = this_host();
+    std::vector<std::string> etcd;
+    std::string ca_file;           // of etcd; empty: the system's authorities
+    std::string certificate_file;  // with key_file: what this member shows to etcd; empty: none
+    std::string key_file;
+    std::string user;  // of etcd, with password_file; empty: etcd asks for none
+    std::string password_file;
+    Micros lease_us = 5'000'000;
+    bool old_etcd = false;
+  } cluster;
+  bool is_member() const { return !cluster.name.empty(); }
 
   // [limits] and [timeouts]
   net::NetworkLimits network = {.handshakes_per_machine_per_s = 200};

@@ -149,6 +149,7 @@ class Loader {
   }
 
   void inherited(const InheritedSockets& sockets) {
+    is_inherited_ = sockets.workers || sockets.control;
     const char* where = "sockets that syncd was started with";
     if (sockets.workers) {
       config_.tcp = sockets.workers->tcp;
@@ -188,6 +189,7 @@ class Loader {
     check_auth();
     check_listeners();
     check_store();
+    check_cluster();
     check_thresholds();
     for (const TomlFile::Table& table : job_tables_) job(table);
   }
@@ -407,6 +409,49 @@ class Loader {
     wrong("auth.token_file", "auth.token_file: " + error);
   }
 
+  void check_cluster() {
+    const Config::Cluster& cluster = config_.cluster;
+    if (!config_.is_member()) {
+      for (const Setting& setting : settings()) {
+        if (setting.section() != "cluster" || !sources_.contains(setting.key)) continue;
+        wrong(setting.key, fmt::format("{} is set, but cluster.name is not; allowed: both, or "
+                                       "neither",
+                                       setting.key));
+        return;
+      }
+      return;
+    }
+    const auto needs = [this](const char* key, const std::string& given, const char* other,
+                              const std::string& other_given) {
+      if (given.empty() || !other_given.empty()) return;
+      wrong(key, fmt::format("{} is set, but {} is not; allowed: both, or neither", key, other));
+    };
+    if (cluster.etcd.empty()) {
+      wrong("cluster.name",
+            "cluster.name is set, but cluster.etcd is not; allowed: both, or "
+            "neither");
+    }
+    needs("cluster.certificate", cluster.certificate_file, "cluster.key", cluster.key_file);
+    needs("cluster.key", cluster.key_file, "cluster.certificate", cluster.certificate_file);
+    needs("cluster.user", cluster.user, "cluster.password_file", cluster.password_file);
+    needs("cluster.password_file", cluster.password_file, "cluster.user", cluster.user);
+    if (!is_name(cluster.member)) {
+      wrong("cluster.name", fmt::format("the host's name, '{}', cannot be a member's; set "
+                                        "cluster.member; allowed: 1 to 64 of A-Z a-z 0-9 . _ -",
+                                        cluster.member));
+    }
+    if (config_.store_in_memory() || !config_.durable) {
+      wrong(config_.durable ? "store.path" : "store.mode",
+            "a member of a cluster keeps a copy of its history, durably; allowed: store.mode = "
+            "\"durable\", and a directory as store.path");
+    }
+    if (is_inherited_) {
+      errors_.push_back(
+          "sockets that syncd was started with: a member of a cluster opens its own when it leads; "
+          "allowed: listen.tcp and listen.unix without socket activation");
+    }
+  }
+
   void check_store() {
     // The default's parents are made at the start; a path that somebody chose may be a typing
     // error.
@@ -441,6 +486,7 @@ class Loader {
   Errors& errors_;
   Loaded& loaded_;
   Sources sources_;
+  bool is_inherited_ = false;  // it was started with sockets
   Sources job_where_;  // by name
   std::vector<TomlFile::Table> job_tables_;
 };

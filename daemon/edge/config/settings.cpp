@@ -18,6 +18,8 @@ constexpr std::int64_t kTiB = 1024 * 1024 * kMiB;
 constexpr Micros kMs100 = 100'000;
 constexpr Micros kMinutes10 = 600'000'000;
 constexpr Micros kHour = 3'600'000'000;
+constexpr Micros kLeaseMin = 2'000'000;  // etcd's own least
+constexpr Micros kLeaseMax = 60'000'000;
 constexpr Micros kYears10 = Micros{3650} * 24 * kHour;
 
 constexpr const char* kPemFile = "the path of a PEM file, or \"off\"";
@@ -76,6 +78,7 @@ std::vector<Setting> make_settings() {
   using net::AdmissionRules;
   using net::NetworkLimits;
   using tls::ServerSettings;
+  using Cluster = Config::Cluster;
   return {
       row<&Config::tcp>("listen.tcp", tcp_addresses(), "Where workers connect over TCP")
           .with_flag("--tcp", "ADDR:PORT|off", true),
@@ -159,6 +162,35 @@ std::vector<Setting> make_settings() {
           "store.retention_bytes", number<std::uint64_t>(0, kTiB, "any number"),
           "Bytes of history, uncompressed, that syncd keeps of each job. It removes the oldest "
           "first, but nothing after the job's latest snapshot"),
+
+      row<&Config::cluster, &Cluster::name>(
+          "cluster.name", text("1 to 64 of A-Z a-z 0-9 . _ -, or \"\"", {.is_name = true}),
+          "The cluster that this daemon is a member of; `syncctl cluster init` sets it up"),
+      row<&Config::cluster, &Cluster::member>(
+          "cluster.member",
+          text("1 to 64 of A-Z a-z 0-9 . _ -", {.may_be_empty = false, .is_name = true}),
+          "This member's name, which no other member has (default: the host's name)"),
+      row<&Config::cluster, &Cluster::etcd>(
+          "cluster.etcd", etcd_endpoints(),
+          "etcd's endpoints, as in [\"https://etcd-1:2379\", \"https://etcd-2:2379\"]"),
+      row<&Config::cluster, &Cluster::ca_file>(
+          "cluster.ca", file_path(kPemFile),
+          "The authority that signs etcd's certificates (default: the system's)"),
+      row<&Config::cluster, &Cluster::certificate_file>("cluster.certificate", file_path(kPemFile),
+                                                        "The certificate that etcd knows syncd by"),
+      row<&Config::cluster, &Cluster::key_file>("cluster.key", file_path(kPemFile),
+                                                "That certificate's private key"),
+      row<&Config::cluster, &Cluster::user>("cluster.user", text("a user of etcd, or \"\""),
+                                            "The user of etcd, where etcd asks for one"),
+      row<&Config::cluster, &Cluster::password_file>(
+          "cluster.password_file", file_path("the path of a file, or \"off\""),
+          "A file with that user's password. Only its owner and group may be able to read it"),
+      row<&Config::cluster, &Cluster::lease_us>(
+          "cluster.lease", span(kLeaseMin, kLeaseMax),
+          "How long the cluster waits for a leader that is not heard"),
+      row<&Config::cluster, &Cluster::old_etcd>(
+          "cluster.etcd_old", boolean(),
+          "Accept etcd 3.4, whose keep-alives syncd then confirms with a read each"),
 
       limit<&Config::network, &NetworkLimits::connections_max>(
           "limits.connections_max", 1, limits::kConnectionsMax, "Connections at the same time"),
@@ -245,12 +277,12 @@ std::vector<JobSetting> make_job_settings() {
       job_row<&JobSpec::evict_after_us>("evict_after", lateness()),
       job_row<&JobSpec::exit_grace_us>("exit_grace", exit_grace()),
       job_row<&JobSpec::stops_on_failure>(
-          "on_failure", choice<bool>({{"continue", false}, {"stop", true}},
-                                     "\"continue\" or \"stop\"")),
+          "on_failure",
+          choice<bool>({{"continue", false}, {"stop", true}}, "\"continue\" or \"stop\"")),
       job_row<&JobSpec::hang_after_us>("hang_after", lateness()),
       job_row<&JobSpec::inspect_on_hang>("inspect_on_hang", boolean()),
-      job_row<&JobSpec::checkpoint_every>(
-          "checkpoint_every", number<Iteration>(0, limits::kIterationMax, "never")),
+      job_row<&JobSpec::checkpoint_every>("checkpoint_every",
+                                          number<Iteration>(0, limits::kIterationMax, "never")),
       job_row<&JobSpec::checkpoint_timeout_us>("checkpoint_timeout", job_span()),
   };
 }

@@ -233,6 +233,7 @@ Type<std::string> text(std::string allowed, TextRules rules) {
         if (value.text == rules.word) text = value.text;
         while (rules.is_directory && text.size() > 1 && text.ends_with('/')) text.pop_back();
         if (rules.is_socket && !fits_socket(text, why)) return false;
+        if (rules.is_name && !text.empty() && !is_name(text)) return false;
         out = std::move(text);
         return true;
       },
@@ -315,6 +316,18 @@ Type<std::vector<gid_t>> groups() {
                              if (found != nullptr) id = found->gr_gid;
                              return found != nullptr;
                            });
+}
+
+Type<std::vector<std::string>> etcd_endpoints() {
+  const auto read_one = [](const std::string& text, std::string& endpoint, std::string& why) {
+    const std::size_t host = text.starts_with("http://") ? 7 : text.starts_with("https://") ? 8 : 0;
+    net::TcpAddress address;
+    if (host == 0 || !net::parse_tcp_address(text.substr(host), address, why)) return false;
+    endpoint = text;
+    return true;
+  };
+  return list_of<std::string>("http://HOST:PORT or https://HOST:PORT, several of them, or \"off\"",
+                              read_one, [](const std::string& text) { return text; });
 }
 
 Type<std::vector<std::string>> identities(std::string allowed) {

@@ -82,6 +82,7 @@ struct TextRules {
   bool is_path = false;  // made absolute: clients and tools run in other directories
   bool is_socket = false;
   bool is_directory = false;  // neighbours are named by what is added to it
+  bool is_name = false;       // 1 to 64 of A-Z a-z 0-9 . _ -
 };
 Type<std::string> text(std::string allowed, TextRules rules = {});
 Type<std::string> file_path(std::string allowed);  // may be "off"
@@ -90,6 +91,8 @@ Type<std::string> socket_path();                   // likewise
 Type<std::vector<net::TcpAddress>> tcp_addresses();
 Type<std::optional<net::TcpAddress>> tcp_address();
 Type<Addresses> control_addresses();
+
+Type<std::vector<std::string>> etcd_endpoints();
 
 // By number or by a name that this machine knows.
 Type<std::vector<uid_t>> users();

@@ -30,6 +30,12 @@ void CommitGate::take_snapshots(Effects& effects) {
   move_all(effects.snapshots, open_snapshots_);
 }
 
+void CommitGate::find_facts(const Effects& effects) {
+  const auto is_fact = [](const Record& record) { return record.kind != RecordKind::kPush; };
+  const auto fresh = effects.records.begin() + static_cast<std::ptrdiff_t>(open_records_);
+  if (std::any_of(fresh, effects.records.end(), is_fact)) facts_ = next_ticket_;
+}
+
 bool CommitGate::must_hold() const {
   return latest() > committed_ || must_settle_again();
 }

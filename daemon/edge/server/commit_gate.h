@@ -46,7 +46,8 @@ class CommitGate {
   using Release = std::function<void(const Caller& to, wire::Body&& answer)>;
 
   // `release` sends an answer that is free to go.
-  CommitGate(store::Store& store, Release release) : store_(store), release_(std::move(release)) {}
+  CommitGate(store::Store& store, Release release)
+      : store_(store), is_shared_(store.is_shared()), release_(std::move(release)) {}
 
   // The time of whatever is passed or settled from now on.
   void set_time(Micros now) { now_ = now; }
@@ -54,14 +55,19 @@ class CommitGate {
   // submit(); call before the replies of the same effects are given to pass().
   void take(Effects& effects) {
     records_taken_ += effects.records.size() - open_records_;
+    if (is_shared_) find_facts(effects);
     open_records_ = effects.records.size();
     if (!effects.snapshots.empty()) take_snapshots(effects);
   }
   // Sends the answer now, or when everything taken so far is committed. When too many are held
   // already (the disk stands still and clients keep repeating themselves), it is answered with an
   // Error STORE instead; so is a push, which may be made again, when the store cannot write.
+  //
+  // With a store that is shared, every answer waits for the records other than pushes that were
+  // taken before it: nobody hears of an eviction, say, that the next leader does not know of.
   void pass(Reply&& reply) {
-    if (reply.after_records && must_hold()) return hold(std::move(reply));
+    const bool waits = reply.after_records || facts_ > committed_;
+    if (waits && must_hold()) return hold(std::move(reply));
     release_(reply.to, std::move(reply.body));
   }
   // Hands what was taken to the store, as one batch, with the records that have gathered.
@@ -117,6 +123,7 @@ class CommitGate {
     std::unique_ptr<wire::Body> other;  // null: it is `pushed`
   };
   void take_snapshots(Effects& effects);
+  void find_facts(const Effects& effects);
   // Tickets rise with time, so the latest one covers every record that was taken before.
   Ticket latest() const { return open_has_content() ? next_ticket_ : submitted_; }
   bool must_hold() const;
@@ -129,7 +136,9 @@ class CommitGate {
   void submit_backlog();
 
   store::Store& store_;
+  const bool is_shared_;
   Release release_;
+  Ticket facts_ = 0;  // of the latest batch with a record other than a push
   // Of this turn, whose ticket is next_ticket_.
   std::size_t open_records_ = 0;
   std::vector<JobSnapshot> open_snapshots_;

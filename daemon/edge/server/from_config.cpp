@@ -74,9 +74,7 @@ bool salvage_store(const config::Config& config, const Server::LogSink& log,
 
 }  // namespace
 
-std::unique_ptr<store::Store> open_store(const config::Config& config, std::string& error) {
-  if (config.store_in_memory()) return store::make_memory_store();
-  if (config.store_path_is_default && !make_parents(config.store_path, error)) return nullptr;
+store::Options store_options(const config::Config& config) {
   store::Options options;
   options.path = config.store_path;
   options.mode = config.durable ? store::Mode::kDurable : store::Mode::kFast;
@@ -84,7 +82,13 @@ std::unique_ptr<store::Store> open_store(const config::Config& config, std::stri
   options.queue_bytes_max = config.store_queue_bytes_max;
   options.retention_us = config.retention_us;
   options.retention_bytes = config.retention_bytes;
-  return store::open_rocks_store(options, error);
+  return options;
+}
+
+std::unique_ptr<store::Store> open_store(const config::Config& config, std::string& error) {
+  if (config.store_in_memory()) return store::make_memory_store();
+  if (config.store_path_is_default && !make_parents(config.store_path, error)) return nullptr;
+  return store::open_rocks_store(store_options(config), error);
 }
 
 std::unique_ptr<store::Store> prepare_store(const config::Config& config, bool salvage,

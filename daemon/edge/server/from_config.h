@@ -12,6 +12,8 @@
 
 namespace syncd::server {
 
+store::Options store_options(const config::Config& config);
+
 // Opens the store, and makes the parents of a default path that nobody has made yet. Null, with a
 // sentence that names the path and the cause in `error`, if that fails. Blocks on the disk.
 std::unique_ptr<store::Store> open_store(const config::Config& config, std::string& error);

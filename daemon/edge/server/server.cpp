@@ -309,6 +309,7 @@ void Server::on_closed(ConnectionId connection, const std::string& reason, bool 
 }
 
 void Server::on_turn_end() {
+  if (options_.before_sending) options_.before_sending();
   if (phase_ == Phase::kClosing) return;
   core_.end_turn();
   arm_timer();

@@ -47,8 +47,9 @@ struct ServerOptions {
   std::uint32_t jobs_per_identity_max = limits::kJobsMax;
   mode_t unix_mode = 0600;
   Micros shutdown_timeout_us = 10'000'000;
-  Micros exit_when_idle_us = 0;  // without a connection; 0: for ever
-  std::function<void()> on_idle;      // called once it has been idle for so long; may be null
+  Micros exit_when_idle_us = 0;          // without a connection; 0: for ever
+  std::function<void()> on_idle;         // called once it has been idle for so long; may be null
+  std::function<void()> before_sending;  // at the end of each turn; may be null
   std::function<void()>
       on_recovering;  // called after each job that start() has restored; may be null
 };

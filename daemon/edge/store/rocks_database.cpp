@@ -530,6 +530,16 @@ bool read_removed_epoch(const Database& database, const std::string& path, Epoch
   return false;
 }
 
+bool read_stamp(const Database& database, const std::string& path, std::string& stamp,
+                std::string& error) {
+  const rocksdb::Status status =
+      database.db->Get({}, database.families[kMeta], kStampKey, &stamp);
+  if (status.IsNotFound()) stamp.clear();
+  if (status.ok() || status.IsNotFound()) return true;
+  error = called(path) + ": its cluster's stamp cannot be read: " + status.ToString();
+  return false;
+}
+
 std::string kept_key(std::string_view job) {
   return std::string(kKeptPrefix).append(job);
 }

@@ -103,6 +103,10 @@ bool read_extents(const Database& database, const std::string& path,
 inline constexpr const char* kRemovedEpochKey = "removed_epoch";
 bool read_removed_epoch(const Database& database, const std::string& path, Epoch& epoch,
                         std::string& error);
+// Also there: Store::stamp().
+inline constexpr const char* kStampKey = "cluster_stamp";
+bool read_stamp(const Database& database, const std::string& path, std::string& stamp,
+                std::string& error);
 // Also there: the latest complete checkpoint of each job that was removed. `take` is called for
 // each; `why` is empty, or says what is wrong with it, and then only its job's name is known.
 // False: it cannot be read.

@@ -56,10 +56,11 @@ rocksdb::Slice slice(std::span<const std::uint8_t> bytes) {
 
 class RocksStore final : public Store {
  public:
-  RocksStore(Options options, std::unique_ptr<Database> database)
+  RocksStore(Options options, std::unique_ptr<Database> database, std::string stamp)
       : options_(std::move(options)),
         called_("store " + options_.path),
         cut_tail_(database->cut_tail),
+        stamp_(std::move(stamp)),
         database_(std::move(database)) {}
 
   ~RocksStore() override {
@@ -184,6 +185,7 @@ class RocksStore final : public Store {
   }
 
   std::optional<CutTail> cut_tail() const override { return cut_tail_; }
+  std::string stamp() const override { return stamp_; }
 
   Mode mode() const override { return options_.mode; }
   std::string describe() const override { return options_.path; }
@@ -545,8 +547,10 @@ class RocksStore final : public Store {
         to.Put(database_->families[kJobs], job_key(record.job), slice(value));
       }
     }
+    if (!from.stamp.empty()) to.Put(database_->families[kMeta], kStampKey, from.stamp);
     for (const JobSnapshot& snapshot : from.snapshots) {
       const JobId job = snapshot.created.job;
+      if (!extents_.contains(job)) bring_in(snapshot, to);
       to.Put(database_->families[kSnapshots], job_key(job), slice(encoder_.encode(snapshot)));
       // The history up to the snapshot: without what follows it in the same batch.
       Mark mark{snapshot.sequence, snapshot.time_us, extents_[job].bytes};
@@ -560,6 +564,18 @@ class RocksStore final : public Store {
       marks.push_back(mark);
       to_cut_.insert(job);
     }
+  }
+
+  // A job whose records up to the snapshot are elsewhere.
+  void bring_in(const JobSnapshot& snapshot, rocksdb::WriteBatch& to) {
+    const JobId job = snapshot.created.job;
+    Extent& extent = extents_[job];
+    extent.first = snapshot.sequence + 1;
+    extent.last_us = snapshot.time_us;
+    extent.epoch = snapshot.epoch;
+    extent.stopped = snapshot.state == JobState::kStopped;
+    to.Put(database_->families[kJobs], job_key(job), slice(encoder_.encode(snapshot.created)));
+    to.Put(database_->families[kMeta], first_key(job), first_value(extent));
   }
 
   // ---- removing, on the writer thread -----------------------------------------------------------
@@ -694,6 +710,7 @@ class RocksStore final : public Store {
   const Options options_;
   const std::string called_;  // how errors begin
   const std::optional<CutTail> cut_tail_;
+  const std::string stamp_;
   CommitCallback callback_;
   std::thread writer_;
 
@@ -747,8 +764,24 @@ class RocksStore final : public Store {
 std::unique_ptr<Store> open_rocks_store(const Options& options, std::string& error) {
   auto database = open_database(options, error);
   if (!database) return nullptr;
+  std::string stamp;
+  if (!read_stamp(*database, options.path, stamp, error)) return nullptr;
+  if (!stamp.empty() && !options.is_copy && !options.read_only) {
+    error = "store " + options.path +
+            " is a copy of a cluster's history, which goes on without this daemon: configure "
+            "[cluster], or name another directory";
+    return nullptr;
+  }
   if (!options.read_only && !upgrade_format(*database, options.path, error)) return nullptr;
-  return std::make_unique<RocksStore>(options, std::move(database));
+  auto store = std::make_unique<RocksStore>(options, std::move(database), std::move(stamp));
+  std::vector<Record> jobs;
+  if (!options.is_copy || !store->stamp().empty()) return store;
+  if (!store->jobs(jobs, error)) return nullptr;
+  if (jobs.empty()) return store;
+  error = "store " + options.path +
+          " has the history of a single daemon, which no cluster knows: name an empty directory "
+          "for this member";
+  return nullptr;
 }
 
 }  // namespace syncd::store

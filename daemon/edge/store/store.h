@@ -34,6 +34,9 @@ struct Options {
   bool read_only = false;  // for tools: no writer thread, no lock, nothing is created
   std::size_t queue_records_max = limits::kStoreQueueRecordsMax;
   std::size_t queue_bytes_max = limits::kStoreQueueBytesMax;
+  // It is a member's copy of a cluster's log. A store that has been one opens as nothing else (but
+  // to be read), and one that has jobs and was none not as one.
+  bool is_copy = false;
   // For salvage.h: entries of the log and files that are damaged are passed over.
   bool skip_damage = false;
   // How long the writer waits before it tries again after an error: at first, and at most.
@@ -62,7 +65,10 @@ struct Removed {
 // Everything handed over at once becomes visible at once, or not at all.
 struct Batch {
   std::vector<Record> records;         // sequences continue those of each record's job
-  std::vector<JobSnapshot> snapshots;  // each takes the place of the job's earlier one
+  // Each takes the place of the job's earlier one. That of a job which the store does not know
+  // brings the job in, with a history that begins behind it.
+  std::vector<JobSnapshot> snapshots;
+  std::string stamp = {};  // becomes Store::stamp(); empty: leaves it
 };
 
 // What they take in memory, which limits are about: all that structs, strings and lists hold.
@@ -168,6 +174,14 @@ class Store {
 
   // What opening has cut off the log.
   virtual std::optional<CutTail> cut_tail() const { return {}; }
+
+  // What a cluster's member says of its copy (Batch::stamp), as it was when the store was opened;
+  // empty: the store is of one daemon.
+  virtual std::string stamp() const { return {}; }
+
+  // Another daemon may go on in this one's place, from what is committed. So a client must not hear
+  // of anything that may yet be undone: see CommitGate::pass().
+  virtual bool is_shared() const { return false; }
 
   virtual Mode mode() const = 0;
   virtual std::string describe() const = 0;  // the path, or "memory"

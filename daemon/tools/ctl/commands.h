@@ -58,12 +58,16 @@ struct Options {
   // checkpoint
   bool wait = false;
   bool latest = false;
+  // cluster
+  std::string config;  // the configuration with [cluster]; empty: only the environment
   // inspect
   bool hanging = false;
   bool stored = false;
 };
 
 int run_status(const Options& options);
+int run_cluster_init(const Options& options);
+int run_cluster_status(const Options& options);
 int run_jobs(const Options& options);
 int run_workers(const Options& options);
 int run_members(const Options& options);

@@ -257,6 +257,18 @@ on one file system. With --store, syncctl copies a store on this machine whose d
           "The store");
 }
 
+// Ask etcd rather than a daemon.
+void add_cluster(Commands& commands, Options& options) {
+  CLI::App& cluster = commands.group("cluster", "Set up and examine a cluster of daemons");
+  const auto command = [&](const char* name, const char* what, int (*function)(const Options&)) {
+    commands.add(cluster, name, what, function, options)
+        ->add_option("--config", options.config,
+                     "The configuration of one of its members, with [cluster]");
+  };
+  command("init", "Make the cluster in etcd, once, before its members start", run_cluster_init);
+  command("status", "Who leads, and how far each member's copy has come", run_cluster_status);
+}
+
 // Ask a graph rather than a daemon.
 void add_topology(Commands& commands, TopologyQuery& query) {
   CLI::App& topology =
@@ -561,6 +573,7 @@ int main(int argc, char** argv) try {
   TopologyQuery topology;
   add_topology(commands, topology);
   add_store(commands, options);
+  add_cluster(commands, options);
   PlanOptions plan;
   add_plan(commands, plan);
   TlsOptions tls;

@@ -1,0 +1,207 @@
+// See copy.h.
+#include "daemon/edge/cluster/copy.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "daemon/edge/cluster/log_records.h"
+#include "proto/base/clock.h"
+
+namespace syncd::cluster {
+namespace {
+
+// A member whose disk takes nothing for so long leaves leading to others.
+constexpr Micros kDiskTimeout = 60'000'000;
+
+}  // namespace
+
+std::string to_text(const Stamp& stamp) {
+  std::string text;
+  for (const std::uint8_t byte : stamp.cluster) text += fmt::format("{:02x}", byte);
+  return fmt::format("{} {} {} {:x} {}", text, stamp.generation, stamp.tail.index,
+                     stamp.tail.nonce.process, stamp.tail.nonce.count);
+}
+
+bool parse_stamp(const std::string& text, Stamp& stamp) {
+  stamp = {};
+  for (std::size_t i = 0; i < stamp.cluster.size(); ++i) {
+    unsigned byte = 0;
+    if (text.size() < 2 * i + 2 || std::sscanf(text.c_str() + 2 * i, "%2x", &byte) != 1) {
+      return false;
+    }
+    stamp.cluster[i] = static_cast<std::uint8_t>(byte);
+  }
+  unsigned long long generation = 0, index = 0, process = 0, count = 0;
+  if (std::sscanf(text.c_str() + 2 * stamp.cluster.size(), " %llu %llu %llx %llu", &generation,
+                  &index, &process, &count) != 4) {
+    return false;
+  }
+  stamp.generation = generation;
+  stamp.tail = {index, {process, count}};
+  return to_text(stamp) == text;
+}
+
+Copy::Copy(store::Options options, Fetch fetch)
+    : options_(std::move(options)), fetch_(std::move(fetch)) {
+  options_.is_copy = true;
+}
+
+Copy::~Copy() {
+  std::string ignored;
+  if (store_ != nullptr) store_->close(0, ignored);
+}
+
+bool Copy::open(std::string& error) {
+  store_ = store::open_rocks_store(options_, error);
+  return store_ != nullptr && load(error);
+}
+
+bool Copy::load(std::string& error) {
+  const std::string text = store_->stamp();
+  stamp_ = {};
+  if (!text.empty() && !parse_stamp(text, stamp_)) {
+    error = "store " + options_.path + ": its cluster's stamp is damaged: '" + text + "'";
+    return false;
+  }
+  last_.clear();
+  snapshots_.clear();
+  const auto look = [this](store::RecoveredJob&& job, std::string&) {
+    const JobId id = job.snapshot ? job.snapshot->created.job
+                                  : (job.records.empty() ? 0 : job.records.front().job);
+    if (job.snapshot) snapshots_[id] = last_[id] = job.snapshot->sequence;
+    if (!job.records.empty()) last_[id] = job.records.back().sequence;
+    return true;
+  };
+  if (!store_->load_each(look, error)) return false;
+  submitted_ = committed_ = 0;
+  problem_.clear();
+  failed_ = false;
+  store_->start([this](const store::CommitReport& report) {
+    const std::lock_guard lock(mutex_);
+    committed_ = std::max(committed_, report.committed);
+    problem_ = report.error;
+    failed_ |= report.failure != nullptr;
+    changed_.notify_all();
+  });
+  return true;
+}
+
+bool Copy::take_up(const Config& config, const TakeOver& read, CatchUp& how, std::string& error) {
+  const bool is_of_it = stamp_.cluster == config.cluster;
+  if (stamp_.generation != 0 && !is_of_it) {
+    error = "store " + options_.path +
+            " is a copy of another cluster's history: name another directory for this member";
+    return false;
+  }
+  how = CatchUp::kRebuild;
+  if (stamp_.generation == config.generation) {
+    how = how_to_catch_up(read, stamp_.tail);
+  } else if (stamp_.generation == 0 && read.first.index == 1) {
+    how = CatchUp::kFollow;  // an empty copy, and the log from its beginning
+  }
+  if (how == CatchUp::kSetBack) return true;
+  if (how == CatchUp::kRebuild && !begin_anew(config, read, error)) return false;
+  stamp_.cluster = config.cluster;
+  stamp_.generation = config.generation;
+  if (!follow(read, error)) return false;
+  store::Batch batch;
+  if (!take_snapshots(read, false, batch, error)) return false;
+  return (batch.snapshots.empty() || submit(std::move(batch), error)) && wait(submitted_, error);
+}
+
+// An empty store with all snapshots in it, as of the entry before the log's first.
+bool Copy::begin_anew(const Config& config, const TakeOver& read, std::string& error) {
+  if (stamp_.generation != 0) {
+    if (!store_->close(kDiskTimeout, error)) return false;
+    store_.reset();
+    set_aside_ = fmt::format("{}.set_aside-{}", options_.path, wall_clock_us() / 1'000'000);
+    std::error_code code;
+    std::filesystem::rename(options_.path, set_aside_, code);
+    if (code) {
+      error = "cannot set the copy " + options_.path + " aside, as " + set_aside_ + ": " +
+              code.message();
+      return false;
+    }
+    if (!open(error)) return false;
+  }
+  store::Batch batch;
+  if (!take_snapshots(read, true, batch, error)) return false;
+  const Nonce nonce = read.log.empty() ? read.tail.nonce : read.log.front().previous;
+  stamp_ = {config.cluster, config.generation, {read.first.index - 1, nonce}};
+  batch.stamp = to_text(stamp_);
+  return submit(std::move(batch), error);
+}
+
+// Those that the copy lacks: `all`, or those of states that it has reached.
+bool Copy::take_snapshots(const TakeOver& read, bool all, store::Batch& batch, std::string& error) {
+  for (const auto& [job, pointer] : read.pointers) {
+    if (pointer.sequence <= snapshots_[job]) continue;
+    if (!all && pointer.sequence > last_[job]) continue;
+    std::string bytes;
+    JobSnapshot snapshot;
+    if (!fetch_(job, pointer, bytes, error)) return false;
+    if (!decode_snapshot(bytes, snapshot, error) || snapshot.created.job != job ||
+        snapshot.sequence != pointer.sequence) {
+      error = fmt::format("the snapshot of job #{} in etcd is damaged: {}", job, error);
+      return false;
+    }
+    snapshots_[job] = pointer.sequence;
+    last_[job] = std::max(last_[job], pointer.sequence);
+    batch.snapshots.push_back(std::move(snapshot));
+  }
+  return true;
+}
+
+bool Copy::follow(const TakeOver& read, std::string& error) {
+  for (const Entry& entry : read.log) {
+    const Index index = read.first.index + static_cast<Index>(&entry - read.log.data());
+    if (index <= stamp_.tail.index) continue;
+    std::vector<Record> records;
+    if (!decode_records(entry.records, records, error)) {
+      error = fmt::format("entry {} of the cluster's log: {}", index, error);
+      return false;
+    }
+    store::Batch batch;
+    for (Record& record : records) {
+      Sequence& last = last_[record.job];
+      if (record.sequence <= last) continue;
+      last = record.sequence;
+      batch.records.push_back(std::move(record));
+    }
+    stamp_.tail = {index, entry.nonce};
+    batch.stamp = to_text(stamp_);
+    if (!submit(std::move(batch), error)) return false;
+  }
+  return true;
+}
+
+bool Copy::submit(store::Batch&& batch, std::string& error) {
+  // A queue that is full takes a batch when it is empty.
+  while (!store_->submit(submitted_ + 1, std::move(batch))) {
+    if (!wait(submitted_, error)) return false;
+  }
+  ++submitted_;
+  return true;
+}
+
+bool Copy::wait(Ticket ticket, std::string& error) {
+  std::unique_lock lock(mutex_);
+  const bool done = changed_.wait_for(lock, std::chrono::microseconds(kDiskTimeout),
+                                      [&] { return committed_ >= ticket || failed_; });
+  if (done && !failed_) return true;
+  error = problem_.empty() ? "store " + options_.path + " does not write" : problem_;
+  return false;
+}
+
+std::unique_ptr<store::Store> Copy::hand_over(std::string& error) {
+  if (!store_->close(kDiskTimeout, error)) return nullptr;
+  store_.reset();
+  return store::open_rocks_store(options_, error);
+}
+
+}  // namespace syncd::cluster

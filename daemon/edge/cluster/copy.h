@@ -1,0 +1,83 @@
+// A member's copy of a shard's history: a store on its own disk, that follows the shard's log while
+// another member leads it. One thread; calls block on the disk.
+//
+// What always holds: the copy is what the log's entries up to its stamp came to, and perhaps
+// snapshots of later states, behind which entries are taken up where they go on.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "daemon/core/cluster/format.h"
+#include "daemon/core/cluster/take_over.h"
+#include "daemon/edge/store/store.h"
+
+namespace syncd::cluster {
+
+// How far a copy has come, and in which cluster.
+struct Stamp {
+  std::array<std::uint8_t, 16> cluster{};
+  std::uint64_t generation = 0;  // 0: the copy is empty
+  Tail tail;
+
+  bool operator==(const Stamp&) const = default;
+};
+std::string to_text(const Stamp& stamp);
+bool parse_stamp(const std::string& text, Stamp& stamp);
+
+class Copy {
+ public:
+  // The bytes of a snapshot. False, with a sentence in `error`: etcd did not answer, or a later
+  // pointer has taken its place.
+  using Fetch = std::function<bool(JobId job, const Pointer& pointer, std::string& bytes,
+                                   std::string& error)>;
+
+  Copy(store::Options options, Fetch fetch);
+  ~Copy();
+  Copy(const Copy&) = delete;
+  Copy& operator=(const Copy&) = delete;
+
+  bool open(std::string& error);
+  const Stamp& stamp() const { return stamp_; }
+
+  // Takes up what `read` has, in the cluster and generation of `config`. kSetBack: nothing was
+  // done, and this copy must not be led from nor overwritten. kRebuild: as for kFollow, but the
+  // earlier copy was set aside, in the directory that set_aside() names.
+  bool take_up(const Config& config, const TakeOver& read, CatchUp& how, std::string& error);
+  const std::string& set_aside() const { return set_aside_; }
+
+  // The store, opened and nothing else done with it, for whoever leads. The copy is closed.
+  std::unique_ptr<store::Store> hand_over(std::string& error);
+
+ private:
+  bool load(std::string& error);
+  bool begin_anew(const Config& config, const TakeOver& read, std::string& error);
+  bool take_snapshots(const TakeOver& read, bool all, store::Batch& batch, std::string& error);
+  bool follow(const TakeOver& read, std::string& error);
+  bool submit(store::Batch&& batch, std::string& error);
+  bool wait(Ticket ticket, std::string& error);
+
+  store::Options options_;
+  const Fetch fetch_;
+  Stamp stamp_;
+  std::string set_aside_;
+  std::map<JobId, Sequence> last_;       // of each job's records
+  std::map<JobId, Sequence> snapshots_;  // of each job's latest one
+  Ticket submitted_ = 0;
+
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable changed_;
+  Ticket committed_ = 0;
+  std::string problem_;
+  bool failed_ = false;
+
+  std::unique_ptr<store::Store> store_;  // last: its writer ends first
+};
+
+}  // namespace syncd::cluster

@@ -1,0 +1,67 @@
+// Keeps a member's lease alive, on a thread of its own, and says until when the member may grant.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "daemon/core/cluster/lease.h"
+#include "daemon/core/engine/effects.h"
+#include "daemon/edge/cluster/etcd.h"
+
+namespace syncd::cluster {
+
+// What the clocks say now.
+Clocks read_clocks();
+
+class LeaseKeeper {
+ public:
+  struct Options {
+    Micros lease = 0;
+    // etcd 3.4: a keep-alive counts only once etcd's quorum has answered a read after it.
+    bool confirm = false;
+    std::string read_key;  // for that read
+    std::function<void(const LogLine&)> log;
+  };
+
+  LeaseKeeper(Options options, LeaseId id, Etcd& etcd);
+  ~LeaseKeeper();
+  LeaseKeeper(const LeaseKeeper&) = delete;
+  LeaseKeeper& operator=(const LeaseKeeper&) = delete;
+
+  // ---- any thread
+
+  LeaseId id() const { return id_; }
+  bool may_grant() const;
+  // etcd has said that there is no such lease: it does not come back.
+  bool is_lost() const;
+  // The loop has turned. If it has not for a third of the lease, the lease is not kept alive: a
+  // loop that hangs must not hold its shards.
+  void turned() { turned_us_.store(boot_us(), std::memory_order_relaxed); }
+  // While `held`, turned() need not be called: the loop's thread reads a large store.
+  void hold(bool held);
+
+ private:
+  static Micros boot_us();
+  void run();
+  bool loop_turns() const;
+
+  const Options options_;
+  const LeaseId id_;
+  Etcd& etcd_;
+  std::atomic<Micros> turned_us_;
+  std::atomic<bool> held_{false};
+
+  mutable std::mutex mutex_;  // guards what follows
+  std::condition_variable wake_;
+  Lease lease_;
+  bool stop_ = false;
+
+  std::thread thread_;  // last
+};
+
+}  // namespace syncd::cluster

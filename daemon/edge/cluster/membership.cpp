@@ -1,0 +1,406 @@
+// See membership.h.
+#include "daemon/edge/cluster/membership.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <span>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "daemon/edge/cluster/random_number.h"
+#include "daemon/edge/cluster/shard_store.h"
+#include "proto/base/clock.h"
+#include "proto/base/crc32c.h"
+#include "proto/base/file.h"
+
+namespace syncd::cluster {
+namespace {
+
+constexpr Shard kShard = 0;  // this version has one
+constexpr Micros kPollMin = 100'000;
+constexpr Micros kPollMax = 1'000'000;
+constexpr Micros kTellProgressEvery = 2'000'000;
+// Another process of this member's name keeps its key for at most its lease after its end.
+constexpr int kOtherLeases = 3;
+
+std::string members_prefix(const std::string& cluster) {
+  return member_key(cluster, "");
+}
+
+// The lease that this member's latest process had: a start revokes it, so that nobody waits for it.
+std::string lease_file(const std::string& store) {
+  return store + ".lease";
+}
+
+LeaseId read_lease_file(const std::string& path) {
+  std::ifstream file(path);
+  LeaseId id = 0;
+  return file >> id ? id : 0;
+}
+
+bool write_lease_file(const std::string& path, LeaseId id, std::string& error) {
+  const std::string fresh = path + ".new";
+  {
+    std::ofstream file(fresh, std::ios::trunc);
+    file << id << '\n';
+    if (!file.flush()) {
+      error = "cannot write " + fresh;
+      return false;
+    }
+  }
+  if (sync_to_disk(fresh) && std::rename(fresh.c_str(), path.c_str()) == 0 &&
+      sync_to_disk(parent_of(path))) {
+    return true;
+  }
+  error = "cannot write " + path;
+  return false;
+}
+
+// "3.5.16" >= 3.5.13; earlier 3.5 has lost acknowledged data.
+bool is_new_enough(const std::string& version, bool old_too) {
+  int major = 0, minor = 0, patch = 0;
+  if (std::sscanf(version.c_str(), "%d.%d.%d", &major, &minor, &patch) != 3) return false;
+  if (std::tuple(major, minor, patch) >= std::tuple(3, 5, 13)) return true;
+  return old_too && major == 3 && minor == 4;
+}
+
+}  // namespace
+
+Membership::Membership(MembershipOptions options, Etcd& etcd)
+    : options_(std::move(options)),
+      etcd_(etcd),
+      keys_(options_.cluster, kShard),
+      key_(member_key(options_.cluster, options_.member)),
+      process_{random_number(), 0} {}
+
+Membership::~Membership() = default;
+
+Micros Membership::now() const {
+  return clock_ns(CLOCK_BOOTTIME) / 1000;
+}
+
+void Membership::say(LogLevel level, const char* event,
+                     std::vector<std::pair<std::string, std::string>> fields) {
+  options_.log({level, event, std::move(fields)});
+}
+
+// A problem that lasts is said once.
+void Membership::say_problem(const std::string& problem) {
+  if (problem == problem_told_) return;
+  problem_told_ = problem;
+  if (problem.empty()) {
+    say(LogLevel::kInfo, "etcd_reached", {{"cluster", options_.cluster}});
+  } else {
+    say(LogLevel::kWarn, "cluster_waits", {{"cluster", options_.cluster}, {"reason", problem}});
+  }
+}
+
+// ---- until it follows
+
+bool Membership::check_etcd(bool& is_usable, std::string& error) {
+  std::string version;
+  std::string problem;
+  is_usable = etcd_.version(version, call_timeout(), problem);
+  if (!is_usable) {
+    say_problem(problem);
+    return true;
+  }
+  if (is_new_enough(version, options_.old_etcd)) return true;
+  error = "etcd is of version " + version +
+          "; allowed: 3.5.13 or later, or 3.4 with cluster.etcd_old = true";
+  return false;
+}
+
+bool Membership::read_config(const Answer& answer, std::string& error) {
+  const std::string key = config_key(options_.cluster);
+  const KeyValue* item = answer.find(key);
+  Config config;
+  if (item == nullptr) {
+    error = "etcd knows no cluster '" + options_.cluster +
+            "': set it up with `syncctl cluster init`, or correct cluster.name";
+  } else if (!decode(item->value, config)) {
+    error = key + " is damaged, or of a newer version of syncd";
+  } else if (config.shards != 1) {
+    error = fmt::format("cluster '{}' has {} shards; this version serves 1", options_.cluster,
+                        config.shards);
+  } else if (copy_ != nullptr && config != config_) {
+    error = "cluster '" + options_.cluster + "' was set up anew: start this member again";
+  } else {
+    config_ = config;
+    return true;
+  }
+  return false;
+}
+
+bool Membership::prepare(std::string& error) {
+  copy_ = std::make_unique<Copy>(
+      options_.store, [this](JobId job, const Pointer& pointer, std::string& bytes,
+                             std::string& why) { return fetch(job, pointer, bytes, why); });
+  if (!copy_->open(error)) return false;
+  if (!begin_lease(error)) return false;
+  leadership_.emplace(keys_, kShard, options_.member, process_, config_.generation);
+  return true;
+}
+
+// Ends the lease that this member had before, and begins another one.
+bool Membership::begin_lease(std::string& error) {
+  keeper_.reset();
+  const std::string file = lease_file(options_.store.path);
+  if (const LeaseId earlier = read_lease_file(file); earlier > 0) {
+    std::string ignored;  // it ends by itself
+    etcd_.revoke(earlier, call_timeout(), ignored);
+  }
+  const auto id = static_cast<LeaseId>(random_number() >> 1);
+  if (!write_lease_file(file, id, error)) return false;
+  LeaseKeeper::Options lease;
+  lease.lease = options_.lease;
+  lease.confirm = options_.old_etcd;
+  lease.read_key = keys_.leader();
+  keeper_ = std::make_unique<LeaseKeeper>(std::move(lease), id, etcd_);
+  return true;
+}
+
+// ---- following
+
+Membership::Outcome Membership::follow(const std::function<bool()>& is_stopped,
+                                       std::unique_ptr<store::Store>& store, std::string& error) {
+  const Micros poll = std::clamp(options_.lease / 6, kPollMin, kPollMax);
+  bool is_usable = false;
+  Micros next_look = 0;
+  while (!is_stopped()) {
+    if (!is_usable && !check_etcd(is_usable, error)) return Outcome::kFailed;
+    if (keeper_) keeper_->turned();
+    if (is_usable && now() >= next_look) {
+      next_look = now() + poll;
+      if (!look(error)) return Outcome::kFailed;
+    }
+    if (keeper_ && !take_turn(store, error)) return Outcome::kFailed;
+    if (store != nullptr) return Outcome::kLeads;
+    const Micros wake = leadership_ ? std::min(next_look, leadership_->wakes_at()) : next_look;
+    const Micros pause = std::clamp<Micros>(wake - now(), 1'000, 50'000);
+    std::this_thread::sleep_for(std::chrono::microseconds(pause));
+  }
+  return Outcome::kStopped;
+}
+
+// Reads what matters of the cluster. False: this member cannot take part.
+bool Membership::look(std::string& error) {
+  const std::string members = members_prefix(options_.cluster);
+  const Answer seen = etcd_.transact({{},
+                                      {{Op::Kind::kGet, config_key(options_.cluster)},
+                                       {Op::Kind::kGet, keys_.leader()},
+                                       {Op::Kind::kGet, keys_.tail()},
+                                       {Op::Kind::kGet, members, "", end_of(members)}},
+                                      {}},
+                                     0, call_timeout());
+  if (seen.kind != Answer::Kind::kThen) {
+    if (seen.kind == Answer::Kind::kRefused) {
+      error = "etcd refuses to let this member read: " + seen.error;
+      return false;
+    }
+    say_problem(seen.error);
+    return true;
+  }
+  say_problem("");
+  if (!read_config(seen, error) || (copy_ == nullptr && !prepare(error))) return false;
+  if (!register_member(seen, error)) return false;
+  Leadership::View view{seen.revision, {}, {}};
+  if (const KeyValue* leader = seen.find(keys_.leader())) view.leader = *leader;
+  for (const KeyValue& item : seen.got) {
+    Member other;
+    if (!item.key.starts_with(members) || !decode(item.value, other)) continue;
+    const bool fit = std::ranges::find(other.unfit, kShard) == other.unfit.end();
+    if (fit && !other.draining) view.members.push_back(item.key.substr(members.size()));
+  }
+  note_leader(seen);
+  leadership_->on_view(std::move(view), now());
+  Tail tail;
+  const KeyValue* at = seen.find(keys_.tail());
+  if (at == nullptr || !decode(at->value, tail)) {
+    error = keys_.tail() + " is missing or damaged: the cluster's log cannot be trusted";
+    return false;
+  }
+  return tail == copy_->stamp().tail || catch_up(error);
+}
+
+// This member's own key, on its lease.
+bool Membership::register_member(const Answer& seen, std::string& error) {
+  if (!keeper_->may_grant()) return true;
+  Member value;
+  value.process = process_;
+  value.version = options_.version;
+  value.addresses = options_.addresses;
+  value.copies = {copy_->stamp().tail.index};
+  if (leadership_->is_unfit(now())) value.unfit = {kShard};
+  const KeyValue* mine = seen.find(key_);
+  Member there;
+  if (mine != nullptr && decode(mine->value, there) && there.process != process_) {
+    if (other_ != mine->value) {
+      other_ = mine->value;
+      other_since_ = now();
+    }
+    if (now() - other_since_ < kOtherLeases * options_.lease) return true;
+    error = fmt::format("a member '{}' is alive, at {}: give this one another cluster.member",
+                        options_.member,
+                        there.addresses.empty() ? "an unknown address" : there.addresses.front());
+    return false;
+  }
+  const bool moved = mine == nullptr || mine->value != encode(value);
+  if (!moved || (mine != nullptr && now() - registered_at_ < kTellProgressEvery)) return true;
+  Transaction put;
+  put.compares = {mine == nullptr ? Compare{key_, 0} : Compare{key_, mine->created}};
+  put.then = {{Op::Kind::kPutOnLease, key_, encode(value)}};
+  etcd_.transact(put, keeper_->id(), call_timeout());  // the next look shows what became of it
+  registered_at_ = now();
+  return true;
+}
+
+void Membership::note_leader(const Answer& seen) {
+  const KeyValue* item = seen.find(keys_.leader());
+  Leader leader;
+  std::string name;
+  if (item != nullptr && decode(item->value, leader)) name = leader.member;
+  if (name == leader_told_) return;
+  leader_told_ = name;
+  if (name.empty()) {
+    say(LogLevel::kWarn, "leader_gone", {{"cluster", options_.cluster}});
+  } else {
+    say(LogLevel::kInfo, "leader_seen", {{"cluster", options_.cluster}, {"leader", name}});
+  }
+}
+
+bool Membership::catch_up(std::string& error) {
+  const Index from =
+      copy_->stamp().generation == config_.generation ? copy_->stamp().tail.index + 1 : Index{1};
+  const Answer answer = etcd_.transact(take_over_read(keys_, from), 0, 10 * call_timeout());
+  if (answer.kind != Answer::Kind::kThen) return true;  // the next look tries again
+  TakeOver read;
+  if (!parse_take_over(keys_, answer, read, error, from)) return false;
+  bool is_up = false;
+  return take_up(read, is_up, error);
+}
+
+// `is_up`: the copy has all of it.
+bool Membership::take_up(const TakeOver& read, bool& is_up, std::string& error) {
+  CatchUp how{};
+  std::string problem;
+  const bool done = copy_->take_up(config_, read, how, problem);
+  if (done && how == CatchUp::kSetBack) {
+    error = fmt::format(
+        "etcd has gone back behind this member's copy {} (its log ends at entry {}, the copy has "
+        "{}): acknowledged pushes would vanish. Nothing was changed; see \"etcd restored from a "
+        "backup\" in syncd(8)",
+        options_.store.path, read.tail.index, copy_->stamp().tail.index);
+    return false;
+  }
+  if (!copy_->set_aside().empty() && copy_->set_aside() != set_aside_told_) {
+    set_aside_told_ = copy_->set_aside();
+    say(LogLevel::kWarn, "copy_set_aside",
+        {{"store", options_.store.path},
+         {"moved_to", set_aside_told_},
+         {"hint", "it ended before the cluster's log begins; older history is in there"}});
+  }
+  is_up = done;
+  if (!done) say_problem(problem);
+  return true;
+}
+
+bool Membership::fetch(JobId job, const Pointer& pointer, std::string& bytes, std::string& error) {
+  const std::string prefix = keys_.snapshot_parts(job, pointer.term, pointer.sequence);
+  const Answer answer = etcd_.transact({{}, {{Op::Kind::kGet, prefix, "", end_of(prefix)}}, {}}, 0,
+                                       10 * call_timeout());
+  bytes.clear();
+  std::uint32_t parts = 0;
+  for (const KeyValue& item : answer.got) {
+    Part part;
+    if (!decode(item.value, part)) break;
+    bytes += part.bytes;
+    ++parts;
+  }
+  const std::span whole(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
+  if (answer.kind == Answer::Kind::kThen && parts == pointer.parts &&
+      crc32c(whole) == pointer.crc) {
+    return true;
+  }
+  error = fmt::format("the snapshot of job #{} is not in etcd as its pointer says{}{}", job,
+                      answer.error.empty() ? "" : ": ", answer.error);
+  return false;
+}
+
+// ---- leading
+
+// Takes the leader key if it is this member's turn. False: it cannot take part.
+bool Membership::take_turn(std::unique_ptr<store::Store>& store, std::string& error) {
+  if (keeper_->is_lost()) {
+    leadership_->depose();
+    return begin_lease(error);
+  }
+  if (!keeper_->may_grant()) {
+    if (leadership_->state() != Leadership::State::kFollows) leadership_->depose();
+    return true;
+  }
+  if (const auto attempt = leadership_->next(now())) {
+    const bool reads = leadership_->state() == Leadership::State::kReads;
+    const Answer answer = etcd_.transact(attempt->transaction, keeper_->id(),
+                                         reads ? 10 * call_timeout() : call_timeout());
+    leadership_->on_answer(attempt->number, answer, now());
+  }
+  return leadership_->state() != Leadership::State::kRecovers || lead(store, error);
+}
+
+bool Membership::lead(std::unique_ptr<store::Store>& store, std::string& error) {
+  const Term term = leadership_->term();
+  const TakeOver read = leadership_->read();
+  keeper_->hold(true);
+  bool is_up = false;
+  if (!take_up(read, is_up, error)) return false;
+  std::unique_ptr<store::Store> copy;
+  if (is_up) copy = copy_->hand_over(error);
+  if (copy == nullptr) {
+    leadership_->recovered(term, false, now());
+    keeper_->hold(false);
+    return is_up ? false : true;
+  }
+  leadership_->recovered(term, true, now());
+  ShardStore::Options options{keys_, config_, term, process_, call_timeout(), {}, {}, {}};
+  options.describe = "cluster " + options_.cluster + " (copy: " + options_.store.path + ")";
+  options.log = options_.log;
+  options.on_deposed = [this](const std::string& reason) { depose(reason); };
+  say(LogLevel::kInfo, "leads",
+      {{"cluster", options_.cluster},
+       {"term", fmt::format("{}.{}", term.generation, term.revision)},
+       {"entry", std::to_string(read.tail.index)}});
+  store = std::make_unique<ShardStore>(std::move(options), read, etcd_, std::move(copy));
+  return true;
+}
+
+void Membership::depose(const std::string& reason) {
+  if (!deposed_.exchange(true)) options_.on_deposed(reason);
+}
+
+bool Membership::may_answer() {
+  keeper_->turned();
+  if (deposed_.load(std::memory_order_relaxed)) return false;
+  if (keeper_->may_grant()) return true;
+  depose("its lease has run out");
+  return false;
+}
+
+void Membership::leave() {
+  if (keeper_ == nullptr) return;
+  const LeaseId id = keeper_->id();
+  keeper_.reset();
+  std::string error;
+  for (int tries = 0; tries < 3; ++tries) {
+    if (etcd_.revoke(id, call_timeout(), error)) return;
+  }
+  say(LogLevel::kWarn, "lease_not_revoked",
+      {{"reason", error}, {"hint", "the others wait until it ends"}});
+}
+
+}  // namespace syncd::cluster

@@ -1,0 +1,102 @@
+// A daemon's part in a cluster, until it leads and from then on: it keeps its lease and its copy,
+// takes the leader key when that is free, and hands out the store that appends to the shard's log.
+// follow() polls etcd: what a member waits for changes rarely, and a poll has no state that could
+// be lost. One thread but where noted.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/core/cluster/format.h"
+#include "daemon/core/cluster/leadership.h"
+#include "daemon/core/engine/effects.h"
+#include "daemon/edge/cluster/copy.h"
+#include "daemon/edge/cluster/etcd.h"
+#include "daemon/edge/cluster/lease_keeper.h"
+#include "daemon/edge/store/store.h"
+
+namespace syncd::cluster {
+
+struct MembershipOptions {
+  std::string cluster;                 // its name: keys lie under /syncd/<name>/v1/
+  std::string member;                  // unique in the cluster
+  std::string version;                 // of this daemon
+  std::vector<std::string> addresses;  // where clients reach it when it leads: for people
+  Micros lease = 5'000'000;
+  bool old_etcd = false;                    // 3.4 is accepted
+  store::Options store;                     // of the copy
+  std::function<void(const LogLine&)> log;  // any thread
+  // Any thread: it leads no longer. Nothing may leave from then on.
+  std::function<void(const std::string& reason)> on_deposed;
+};
+
+class Membership {
+ public:
+  // `etcd` must outlive it.
+  Membership(MembershipOptions options, Etcd& etcd);
+  ~Membership();
+
+  enum class Outcome : std::uint8_t {
+    kLeads,
+    kStopped,
+    kFailed,  // `error` says what an operator must do; starting again does not help by itself
+  };
+  // Returns when this member leads, or `is_stopped` (asked several times a second). The store is
+  // opened and nothing else done with it.
+  Outcome follow(const std::function<bool()>& is_stopped, std::unique_ptr<store::Store>& store,
+                 std::string& error);
+
+  // Of who leads. The loop's thread calls it at the start of each turn, and before anything leaves.
+  // False: it leads no longer, and nothing may leave.
+  bool may_answer();
+  // While the store is read, which may take longer than a lease.
+  void hold_lease(bool held) { keeper_->hold(held); }
+  // Gives the shard up at once, after the store was closed: others need not wait for the lease.
+  void leave();
+
+ private:
+  bool check_etcd(bool& is_usable, std::string& error);
+  bool read_config(const Answer& answer, std::string& error);
+  bool prepare(std::string& error);
+  bool begin_lease(std::string& error);
+  bool look(std::string& error);
+  bool register_member(const Answer& seen, std::string& error);
+  void note_leader(const Answer& seen);
+  bool catch_up(std::string& error);
+  bool take_up(const TakeOver& read, bool& is_up, std::string& error);
+  bool fetch(JobId job, const Pointer& pointer, std::string& bytes, std::string& error);
+  bool take_turn(std::unique_ptr<store::Store>& store, std::string& error);
+  bool lead(std::unique_ptr<store::Store>& store, std::string& error);
+  void depose(const std::string& reason);
+  void say(LogLevel level, const char* event,
+           std::vector<std::pair<std::string, std::string>> fields);
+  void say_problem(const std::string& problem);
+  Micros now() const;
+  Micros call_timeout() const { return options_.lease / 3; }
+
+  const MembershipOptions options_;
+  Etcd& etcd_;
+  const ShardKeys keys_;
+  const std::string key_;  // of this member
+  Nonce process_;
+  Config config_;
+  std::optional<Leadership> leadership_;
+  std::unique_ptr<Copy> copy_;
+  std::unique_ptr<LeaseKeeper> keeper_;
+  Micros registered_at_ = 0;
+  std::string other_;  // the value of this member's key, put by another process
+  Micros other_since_ = 0;
+  // What the log said last.
+  std::string leader_told_;
+  std::string problem_told_;
+  std::string set_aside_told_;
+  std::atomic<bool> deposed_{false};
+};
+
+}  // namespace syncd::cluster

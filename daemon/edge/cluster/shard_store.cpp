@@ -1,0 +1,331 @@
+// See shard_store.h.
+#include "daemon/edge/cluster/shard_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "daemon/edge/cluster/log_records.h"
+#include "proto/base/clock.h"
+
+namespace syncd::cluster {
+namespace {
+
+constexpr std::chrono::milliseconds kRetryAfter(50);
+// Entries that the copy has yet to take.
+constexpr std::size_t kToCopyMax = 64;
+// Jobs that are asked for a snapshot at one time.
+constexpr std::size_t kWantedAtOnce = 64;
+
+}  // namespace
+
+ShardStore::ShardStore(Options options, const TakeOver& read, Etcd& etcd,
+                       std::unique_ptr<Store> copy)
+    : options_(std::move(options)),
+      etcd_(etcd),
+      removed_epoch_(read.meta.removed_epoch),
+      nonces_(options_.nonces),
+      log_(options_.keys, options_.term, nonces_, read.tail, read.first),
+      settled_(read.tail.index),
+      copied_(read.tail.index),
+      copy_(std::move(copy)) {
+  std::set<JobId> jobs;
+  std::vector<Record> created;
+  std::string ignored;  // whoever recovers from the copy meets the same error
+  copy_->jobs(created, ignored);
+  for (const Record& record : created) jobs.insert(record.job);
+  for (const auto& [job, pointer] : read.pointers) {
+    snapshots_[job] = pointers_[job] = pointer.sequence;
+  }
+  for (const Entry& entry : read.log) {
+    std::vector<Record> records;
+    decode_records(entry.records, records, ignored);  // which the copy has done, too
+    std::map<JobId, Sequence> last;
+    for (const Record& record : records) {
+      if (jobs.contains(record.job)) last[record.job] = record.sequence;  // else it was removed
+    }
+    const Index index = read.first.index + static_cast<Index>(&entry - read.log.data());
+    entries_.push_back({index, entry.records.size(), std::move(last)});
+    entries_bytes_ += entry.records.size();
+  }
+}
+
+ShardStore::~ShardStore() {
+  std::string ignored;
+  close(0, ignored);
+}
+
+void ShardStore::start(store::CommitCallback callback) {
+  callback_ = std::move(callback);
+  copy_->start([this](const store::CommitReport& report) { on_copied(report); });
+  thread_ = std::thread([this] { run(); });
+}
+
+bool ShardStore::submit(Ticket ticket, store::Batch&& batch) {
+  const std::size_t bytes = store::weight(batch);
+  const std::lock_guard lock(mutex_);
+  if (closing_) return false;
+  const bool fits = pending_bytes_ + bytes <= limits::kStoreQueueBytesMax;
+  if (!fits && pending_batches_ > 0) return false;
+  ++pending_batches_;
+  pending_bytes_ += bytes;
+  queue_.push_back({ticket, bytes, std::move(batch)});
+  wake_.notify_one();
+  return true;
+}
+
+bool ShardStore::close(std::int64_t timeout_us, std::string& error) {
+  if (!thread_.joinable()) return true;
+  const std::int64_t until_us = clock_ns(CLOCK_MONOTONIC) / 1000 + std::max<Micros>(timeout_us, 0);
+  const auto left = [until_us] {
+    return std::max<Micros>(until_us - clock_ns(CLOCK_MONOTONIC) / 1000, 0);
+  };
+  {
+    std::unique_lock lock(mutex_);
+    closing_ = true;
+    idle_.wait_for(lock, std::chrono::microseconds(left()),
+                   [this] { return pending_batches_ == 0 || ended_; });
+    give_up_ = true;
+    wake_.notify_one();
+  }
+  thread_.join();
+  std::string ignored;  // the log has what the copy lacks
+  copy_->close(left(), ignored);
+  if (pending_batches_ == 0) return true;
+  error = fmt::format("{}: {} batches could not be appended before the end{}", describe(),
+                      pending_batches_, problem_.empty() ? "" : ": " + problem_);
+  return false;
+}
+
+// ---- the appending thread
+
+void ShardStore::run() noexcept {
+  try {
+    append_all();
+  } catch (...) {
+    store::CommitReport report;
+    report.failure = std::current_exception();
+    callback_(report);
+  }
+  const std::lock_guard lock(mutex_);
+  ended_ = true;
+  idle_.notify_all();
+}
+
+void ShardStore::append_all() {
+  while (true) {
+    take_submitted();
+    hand_to_copy();
+    remove_covered();
+    std::optional<Attempt> attempt;
+    if (to_copy_.size() < kToCopyMax) attempt = log_.next();
+    if (!attempt) {
+      if (!wait_for_work()) return;
+      continue;
+    }
+    const std::int64_t begun_ns = clock_ns(CLOCK_MONOTONIC);
+    const Answer answer = etcd_.transact(attempt->transaction, 0, options_.timeout);
+    log_.on_answer(attempt->number, answer);
+    settle((clock_ns(CLOCK_MONOTONIC) - begun_ns) / 1000);
+    if (log_.deposed()) return end("another member leads");
+    if (log_.unfit()) return end("etcd refuses an entry for good: " + answer.error);
+    tell(answer.error);
+    std::unique_lock lock(mutex_);
+    if (give_up_) return;
+    if (answer.kind == Answer::Kind::kUnknown) wake_.wait_for(lock, kRetryAfter);
+  }
+}
+
+// False: the thread is to end.
+bool ShardStore::wait_for_work() {
+  std::unique_lock lock(mutex_);
+  const std::string problem = to_copy_.size() < kToCopyMax ? "" : copy_problem_;
+  lock.unlock();
+  tell(problem);
+  lock.lock();
+  wake_.wait(lock, [this] {
+    return !queue_.empty() || !removed_.jobs.empty() || copy_moved_ || give_up_;
+  });
+  copy_moved_ = false;
+  return !give_up_;
+}
+
+// Gives the log all that has come.
+void ShardStore::take_submitted() {
+  std::deque<Submitted> taken;
+  RemovedJobs removed;
+  {
+    const std::lock_guard lock(mutex_);
+    taken.swap(queue_);
+    std::swap(removed, removed_);
+  }
+  for (Submitted& one : taken) add(std::move(one));
+  add_removed(removed);
+}
+
+void ShardStore::add(Submitted&& submitted) {
+  const Ticket in_log = log_.add({encode_records(submitted.batch.records, encoder_)});
+  for (const JobSnapshot& snapshot : submitted.batch.snapshots) {
+    Sequence& latest = snapshots_[snapshot.created.job];
+    if (snapshot.sequence <= latest) continue;
+    latest = snapshot.sequence;
+    log_.add_snapshot(snapshot.created.job, latest, encode_snapshot(snapshot, encoder_));
+  }
+  appended_.push_back({in_log, std::move(submitted)});
+}
+
+// Jobs that retention has removed from the copy go from etcd, too.
+void ShardStore::add_removed(const RemovedJobs& removed) {
+  for (std::size_t i = 0; i < removed.jobs.size(); i += kRemovedMax) {
+    const auto begin = removed.jobs.begin() + static_cast<std::ptrdiff_t>(i);
+    const auto count = std::min(kRemovedMax, removed.jobs.size() - i);
+    ShardLog::Change change;
+    change.removed.assign(begin, begin + static_cast<std::ptrdiff_t>(count));
+    change.meta = Meta{1, std::max(removed_epoch_, removed.epoch)};
+    log_.add(std::move(change));
+  }
+  for (const JobId job : removed.jobs) {
+    snapshots_.erase(job);
+    pointers_.erase(job);
+    asked_.erase(job);
+    for (LogEntry& entry : entries_) entry.last.erase(job);
+  }
+}
+
+// Tells of what is committed since the last time, and makes an entry's batch for the copy of it.
+void ShardStore::settle(std::int64_t took_us) {
+  for (const auto& [job, sequence] : log_.take_pointers()) pointers_[job] = sequence;
+  const Index index = log_.tail().index;
+  if (index == settled_) return;
+  settled_ = index;
+  LogEntry entry{index, 0, {}};
+  store::Batch batch;
+  store::CommitReport report;
+  std::size_t bytes = 0;
+  while (!appended_.empty() && appended_.front().in_log <= log_.committed()) {
+    Submitted& submitted = appended_.front().submitted;
+    report.committed = submitted.ticket;
+    report.records += submitted.batch.records.size();
+    ++report.batches;
+    bytes += submitted.bytes;
+    for (Record& record : submitted.batch.records) {
+      entry.last[record.job] = record.sequence;
+      batch.records.push_back(std::move(record));
+    }
+    std::ranges::move(submitted.batch.snapshots, std::back_inserter(batch.snapshots));
+    appended_.pop_front();
+  }
+  batch.stamp = to_text({options_.config.cluster, options_.config.generation, log_.tail()});
+  entry.bytes = bytes;
+  entries_bytes_ += bytes;
+  entries_.push_back(std::move(entry));
+  to_copy_.emplace_back(index, std::move(batch));
+  if (report.batches == 0) return;
+  {
+    const std::lock_guard lock(mutex_);
+    pending_bytes_ -= bytes;
+    pending_batches_ -= report.batches;
+    if (pending_batches_ == 0) idle_.notify_all();
+  }
+  report.commit_us = took_us;
+  report.wants_snapshot = wanted_snapshots();
+  callback_(report);
+}
+
+void ShardStore::hand_to_copy() {
+  while (!to_copy_.empty() &&
+         copy_->submit(to_copy_.front().first, std::move(to_copy_.front().second))) {
+    to_copy_.pop_front();
+  }
+}
+
+// Removes entries that snapshots cover, and that the copy has on its disk.
+void ShardStore::remove_covered() {
+  const LogSize& keep = options_.keep_log;
+  if (entries_bytes_ <= keep.bytes && entries_.size() <= keep.entries) return;
+  Index copied = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    copied = copied_;
+  }
+  // An eighth at a time: a removal is a transaction of its own.
+  std::size_t bytes = entries_bytes_;
+  std::size_t count = 0;
+  for (const LogEntry& entry : entries_) {
+    const bool fits =
+        bytes <= keep.bytes / 8 * 7 && entries_.size() - count <= keep.entries / 8 * 7;
+    if (fits || entry.index > copied || !is_covered(entry)) break;
+    bytes -= entry.bytes;
+    ++count;
+  }
+  if (count == 0) return;
+  log_.remove_before(entries_[count - 1].index + 1);
+  entries_.erase(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(count));
+  entries_bytes_ = bytes;
+}
+
+bool ShardStore::is_covered(const LogEntry& entry) const {
+  return std::ranges::all_of(entry.last, [this](const auto& item) {
+    const auto pointer = pointers_.find(item.first);
+    return pointer != pointers_.end() && pointer->second >= item.second;
+  });
+}
+
+// Jobs that keep the log's oldest entries there, if it is long.
+std::vector<JobId> ShardStore::wanted_snapshots() {
+  std::vector<JobId> wanted;
+  const LogSize& want = options_.want_snapshots;
+  if (entries_bytes_ <= want.bytes && entries_.size() <= want.entries) return wanted;
+  const std::size_t half = entries_.size() / 2;
+  for (std::size_t i = 0; i < half && wanted.size() < kWantedAtOnce; ++i) {
+    for (const auto& [job, sequence] : entries_[i].last) {
+      if (pointers_[job] >= sequence || asked_[job] >= sequence) continue;
+      asked_[job] = std::max(snapshots_[job], sequence);
+      wanted.push_back(job);
+    }
+  }
+  return wanted;
+}
+
+void ShardStore::tell(const std::string& problem) {
+  if (problem == problem_) return;
+  if (!problem.empty()) {
+    options_.log({LogLevel::kWarn, "append_failed", {{"log", describe()}, {"reason", problem}}});
+  } else {
+    options_.log({LogLevel::kInfo, "append_resumed", {{"log", describe()}}});
+  }
+  problem_ = problem;
+}
+
+void ShardStore::end(const std::string& reason) {
+  problem_ = reason;
+  options_.on_deposed(reason);
+}
+
+// On the copy's writer thread.
+void ShardStore::on_copied(const store::CommitReport& report) {
+  store::CommitReport passed_on;
+  {
+    const std::lock_guard lock(mutex_);
+    copied_ = std::max<Index>(copied_, report.committed);
+    copy_problem_ = report.error;
+    copy_moved_ = true;
+    for (const store::Removed& removed : report.removed) {
+      if (removed.first != 0) continue;
+      removed_.jobs.push_back(removed.job);
+      removed_.epoch = copy_->removed_epoch();
+    }
+    wake_.notify_one();
+  }
+  if (report.removed.empty() && report.failure == nullptr) return;
+  passed_on.removed = report.removed;
+  passed_on.failure = report.failure;
+  callback_(passed_on);
+}
+
+}  // namespace syncd::cluster
