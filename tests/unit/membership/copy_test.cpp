@@ -1,0 +1,145 @@
+// A member's copy of the log, against a model of etcd.
+#include "daemon/edge/cluster/copy.h"
+
+#include "daemon/core/cluster/shard_log.h"
+#include "daemon/edge/cluster/log_records.h"
+#include "fixture.h"
+
+namespace syncd::cluster {
+namespace {
+
+using store::creation;
+using store::push;
+
+class CopyTest : public ClusterTest {
+ protected:
+  // Appends one entry as a leader does.
+  void append(const std::vector<Record>& records) {
+    const TakeOver read = etcd_.read();
+    Nonce nonces{++lives_, 0};
+    ShardLog log(kKeys, lead(), nonces, read.tail, read.first);
+    log.add({encode_records(records, encoder_)});
+    run(log);
+  }
+  void run(ShardLog& log) {
+    while (const auto attempt = log.next()) {
+      log.on_answer(attempt->number, etcd_.apply(attempt->transaction));
+    }
+  }
+
+  store::RecordEncoder encoder_;
+};
+
+TEST_F(CopyTest, AStampIsReadAsItWasWritten) {
+  Stamp stamp{{}, 3, {12, {0xfedcba9876543210u, 5}}};
+  stamp.cluster[15] = 255;
+  Stamp read;
+  ASSERT_TRUE(parse_stamp(to_text(stamp), read)) << to_text(stamp);
+  EXPECT_EQ(read, stamp);
+  const std::string text = to_text(stamp);
+  for (const std::string& wrong : {std::string(), text.substr(1), text + " ", "x" + text}) {
+    EXPECT_FALSE(parse_stamp(wrong, read)) << wrong;
+  }
+}
+
+TEST_F(CopyTest, ItFollowsEntryByEntryAndAcrossAnEnd) {
+  append({creation(1), push(1, 2)});
+  auto copy = open_copy(dir_.store());
+  EXPECT_EQ(take_up(*copy), CatchUp::kFollow);
+  append({push(1, 3)});
+  EXPECT_EQ(take_up(*copy), CatchUp::kFollow);
+  EXPECT_EQ(take_up(*copy), CatchUp::kFollow) << "nothing new";
+  copy.reset();
+  append({push(1, 4)});
+  copy = open_copy(dir_.store());
+  EXPECT_EQ(copy->stamp().tail.index, 2u);
+  EXPECT_EQ(take_up(*copy), CatchUp::kFollow);
+  std::string error;
+  const auto store = copy->hand_over(error);
+  ASSERT_NE(store, nullptr) << error;
+  EXPECT_EQ(store::sequences(*store, 1), (std::vector<Sequence>{1, 2, 3, 4}));
+}
+
+TEST_F(CopyTest, WhatIsBehindIsEnoughToFollow) {
+  append({creation(1)});
+  append({push(1, 2)});
+  auto copy = open_copy(dir_.store());
+  take_up(*copy);
+  append({push(1, 3)});
+  TakeOver read;
+  std::string error;
+  ASSERT_TRUE(parse_take_over(kKeys, etcd_.apply(take_over_read(kKeys, 3)), read, error, 3))
+      << error;
+  EXPECT_EQ(read.log.size(), 1u);
+  CatchUp how{};
+  ASSERT_TRUE(copy->take_up(config_, read, how, error)) << error;
+  EXPECT_EQ(how, CatchUp::kFollow);
+  EXPECT_EQ(copy->stamp().tail, read.tail);
+}
+
+TEST_F(CopyTest, ALogThatWentBackIsNotFollowed) {
+  append({creation(1)});
+  append({push(1, 2)});
+  auto copy = open_copy(dir_.store());
+  take_up(*copy);
+  const Stamp stamp = copy->stamp();
+  etcd_.apply({{},
+               {{Op::Kind::kDelete, kKeys.log(), "", end_of(kKeys.log())},
+                {Op::Kind::kPut, kKeys.tail(), encode(Tail{})}},
+               {}});
+  append({creation(1), push(1, 2)});
+  EXPECT_EQ(take_up(*copy), CatchUp::kSetBack) << "behind the copy";
+  append({push(1, 3)});
+  EXPECT_EQ(take_up(*copy), CatchUp::kSetBack) << "as far as the copy, with other entries";
+  EXPECT_EQ(copy->stamp(), stamp);
+}
+
+TEST_F(CopyTest, ACopyOfAnotherClusterIsRefusedAndOneOfAnEarlierGenerationSetAside) {
+  append({creation(1), push(1, 2)});
+  auto copy = open_copy(dir_.store());
+  take_up(*copy);
+  CatchUp how{};
+  std::string error;
+  Config other = config_;
+  other.cluster[0] = 8;
+  EXPECT_FALSE(copy->take_up(other, etcd_.read(), how, error));
+  EXPECT_EQ(error, "store " + dir_.store() +
+                       " is a copy of another cluster's history: name another directory for this "
+                       "member");
+  config_.generation = 2;
+  EXPECT_EQ(take_up(*copy), CatchUp::kRebuild);
+  EXPECT_EQ(copy->stamp().generation, 2u);
+  EXPECT_TRUE(std::filesystem::exists(copy->set_aside() + "/CURRENT")) << copy->set_aside();
+}
+
+TEST_F(CopyTest, AStoreOfOneDaemonIsNoCopyAndACopyNoStoreOfOneDaemon) {
+  append({creation(1)});
+  {
+    auto copy = open_copy(dir_.store());
+    take_up(*copy);
+  }
+  std::string error;
+  store::Options options;
+  options.path = dir_.store();
+  EXPECT_EQ(store::open_rocks_store(options, error), nullptr);
+  EXPECT_NE(error.find("is a copy of a cluster's history"), std::string::npos) << error;
+  options.read_only = true;
+  EXPECT_NE(store::open_rocks_store(options, error), nullptr) << error;
+
+  options = {};
+  options.path = dir_.path() + "/alone";
+  {
+    const auto store = store::open_rocks_store(options, error);
+    store::Reports reports;
+    store->start(reports.callback());
+    ASSERT_TRUE(store->submit(1, store::batch_of({creation(1)})));
+    ASSERT_TRUE(reports.wait_for(1));
+    ASSERT_TRUE(store->close(1'000'000, error));
+  }
+  options.is_copy = true;
+  EXPECT_EQ(store::open_rocks_store(options, error), nullptr);
+  EXPECT_NE(error.find("has the history of a single daemon"), std::string::npos) << error;
+}
+
+}  // namespace
+}  // namespace syncd::cluster

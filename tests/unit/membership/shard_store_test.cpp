@@ -1,0 +1,185 @@
+// The leader's store, against a model of etcd.
+#include "daemon/edge/cluster/shard_store.h"
+
+#include <atomic>
+#include <future>
+#include <numeric>
+
+#include "fixture.h"
+
+namespace syncd::cluster {
+namespace {
+
+using store::Batch;
+using store::creation;
+using store::push;
+
+class ShardStoreTest : public ClusterTest {
+ protected:
+  std::unique_ptr<ShardStore> open(const std::string& path, LogSize want = kWantSnapshots,
+                                   LogSize keep = kKeepLog) {
+    const Term term = lead();
+    const TakeOver read = etcd_.read();
+    auto copy = open_copy(path);
+    take_up(*copy);
+    std::string error;
+    auto store = copy->hand_over(error);
+    EXPECT_NE(store, nullptr) << error;
+    ShardStore::Options options{kKeys, config_, term, {lives_, 0}, 1'000'000, "lab", {}, {}};
+    options.log = [](const LogLine&) {};
+    options.on_deposed = [this](const std::string& reason) { deposed_.set_value(reason); };
+    options.want_snapshots = want;
+    options.keep_log = keep;
+    auto opened = std::make_unique<ShardStore>(std::move(options), read, etcd_, std::move(store));
+    EXPECT_TRUE(opened->load(jobs_, error)) << error;
+    opened->start(reports_.callback());
+    return opened;
+  }
+  void submit(ShardStore& store, std::vector<Record> records) {
+    ASSERT_TRUE(store.submit(++ticket_, store::batch_of(std::move(records))));
+  }
+  void commit(ShardStore& store, std::vector<Record> records) {
+    submit(store, std::move(records));
+    ASSERT_TRUE(reports_.wait_for(ticket_));
+  }
+  void close(ShardStore& store) {
+    std::string error;
+    EXPECT_TRUE(store.close(30'000'000, error)) << error;
+  }
+  // The sequences that a member with an empty disk finds.
+  std::vector<Sequence> found_elsewhere(const char* name) {
+    auto copy = open_copy(dir_.path() + "/" + name);
+    take_up(*copy);
+    std::string error;
+    const auto store = copy->hand_over(error);
+    EXPECT_NE(store, nullptr) << error;
+    return store == nullptr ? std::vector<Sequence>{} : store::sequences(*store, 1);
+  }
+  static std::vector<Sequence> up_to(Sequence last) {
+    std::vector<Sequence> all(last);
+    std::iota(all.begin(), all.end(), Sequence{1});
+    return all;
+  }
+
+  store::Reports reports_;
+  std::vector<store::RecoveredJob> jobs_;
+  std::promise<std::string> deposed_;
+  Ticket ticket_ = 0;
+};
+
+TEST_F(ShardStoreTest, WhatIsCommittedIsInEtcdAndThenInTheCopy) {
+  auto store = open(dir_.store());
+  commit(*store, {creation(1), push(1, 2)});
+  EXPECT_EQ(etcd_.read().tail.index, 1u);
+  commit(*store, {push(1, 3)});
+  close(*store);
+  store.reset();
+  EXPECT_EQ(found_elsewhere("b"), up_to(3));
+  auto again = open(dir_.store());
+  ASSERT_EQ(jobs_.size(), 1u);
+  EXPECT_EQ(jobs_[0].records.size(), 3u);
+  EXPECT_TRUE(again->is_shared());
+}
+
+TEST_F(ShardStoreTest, WhatComesWhileAnEntryIsUnderWayGoesIntoTheNextOne) {
+  auto store = open(dir_.store());
+  std::promise<void> is_under_way;
+  std::promise<void> go_on;
+  etcd_.set_fault([&, first = true](const Transaction& transaction) mutable {
+    if (std::exchange(first, false)) {
+      is_under_way.set_value();
+      go_on.get_future().wait();
+    }
+    return etcd_.apply(transaction);
+  });
+  submit(*store, {creation(1)});
+  is_under_way.get_future().wait();
+  for (Sequence sequence = 2; sequence <= 9; ++sequence) submit(*store, {push(1, sequence)});
+  go_on.set_value();
+  ASSERT_TRUE(reports_.wait_for(ticket_));
+  EXPECT_EQ(etcd_.read().tail.index, 2u);
+  close(*store);
+}
+
+TEST_F(ShardStoreTest, AnAnswerThatGotLostCommitsOnce) {
+  auto store = open(dir_.store());
+  commit(*store, {creation(1)});
+  std::atomic<int> lost = 3;
+  etcd_.set_fault([&](const Transaction& transaction) {
+    const Answer answer = etcd_.apply(transaction);
+    return lost-- > 0 ? Answer{} : answer;
+  });
+  commit(*store, {push(1, 2)});
+  commit(*store, {push(1, 3)});
+  EXPECT_EQ(etcd_.read().tail.index, 3u);
+  close(*store);
+  store.reset();
+  EXPECT_EQ(found_elsewhere("b"), up_to(3));
+}
+
+TEST_F(ShardStoreTest, ALeaderThatWasOvertakenCommitsNothingAndSaysSo) {
+  auto store = open(dir_.store());
+  commit(*store, {creation(1)});
+  lead();  // another one
+  submit(*store, {push(1, 2)});
+  EXPECT_EQ(deposed_.get_future().get(), "another member leads");
+  std::string error;
+  EXPECT_FALSE(store->close(0, error));
+  EXPECT_EQ(error, "lab: 1 batches could not be appended before the end: another member leads");
+  EXPECT_EQ(reports_.all().back().committed, 1u);
+  EXPECT_EQ(etcd_.read().tail.index, 1u);
+}
+
+TEST_F(ShardStoreTest, WhatEtcdRefusesForGoodEndsIt) {
+  auto store = open(dir_.store());
+  etcd_.set_fault([](const Transaction&) {
+    Answer answer{Answer::Kind::kRefused};
+    answer.error = "permission denied";
+    return answer;
+  });
+  submit(*store, {creation(1)});
+  EXPECT_EQ(deposed_.get_future().get(), "etcd refuses an entry for good: permission denied");
+  std::string ignored;
+  store->close(0, ignored);
+}
+
+TEST_F(ShardStoreTest, TheLogIsRemovedOnceSnapshotsCoverItAndAnEmptyDiskStillFindsTheJob) {
+  auto store = open(dir_.store(), {1, 4}, {1, 8});
+  commit(*store, {creation(1)});
+  Sequence sequence = 1;
+  const auto first = [this] { return etcd_.read().first.index; };
+  // As the engine does: a snapshot where the store wants one.
+  for (int i = 0; i < 2'000 && first() < 20; ++i) {
+    Batch batch = store::batch_of({push(1, ++sequence)});
+    for (const store::CommitReport& report : reports_.all()) {
+      if (report.committed == ticket_ && !report.wants_snapshot.empty()) {
+        batch.snapshots.push_back(store::sample_snapshot(1, sequence));
+      }
+    }
+    ASSERT_TRUE(store->submit(++ticket_, std::move(batch)));
+    ASSERT_TRUE(reports_.wait_for(ticket_));
+  }
+  ASSERT_GE(first(), 20u);
+  close(*store);
+  store.reset();
+  const TakeOver read = etcd_.read();
+  ASSERT_EQ(read.pointers.size(), 1u);
+  const Sequence covered = read.pointers[0].second.sequence;
+
+  auto copy = open_copy(dir_.path() + "/empty");
+  EXPECT_EQ(take_up(*copy), CatchUp::kRebuild);
+  EXPECT_EQ(copy->stamp().tail, read.tail);
+  std::string error;
+  const auto rebuilt = copy->hand_over(error);
+  std::vector<store::RecoveredJob> jobs;
+  ASSERT_TRUE(rebuilt->load(jobs, error)) << error;
+  ASSERT_EQ(jobs.size(), 1u);
+  EXPECT_EQ(jobs[0].snapshot->sequence, covered);
+  EXPECT_EQ(jobs[0].records.size(), sequence - covered);
+  store::ReadResult page;
+  ASSERT_TRUE(rebuilt->read(1, 1, 1, 1 << 20, page, error)) << error;
+  EXPECT_EQ(page.first_sequence, covered + 1) << "older history is on other members";
+}
+
+}  // namespace
+}  // namespace syncd::cluster
