@@ -1,0 +1,265 @@
+"""etcd servers, members of a cluster, and workers that note what was acknowledged to them."""
+
+import collections
+import ctypes
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "bindings/python/src"))
+
+import syncd  # noqa: E402
+
+PATIENCE_S = 120  # for what cannot take long unless something is broken
+LEASE_S = 2
+_libc = ctypes.CDLL(None)
+
+
+def _die_with_parent():
+    _libc.prctl(1, signal.SIGKILL)
+
+
+def program(name):
+    return os.path.join(os.environ["SYNCD_TEST_BIN_DIR"], name)
+
+
+def has_etcd():
+    return shutil.which("etcd") is not None
+
+
+def free_ports(count):
+    probes = [socket.socket() for _ in range(count)]
+    for probe in probes:
+        probe.bind(("127.0.0.1", 0))
+    ports = [probe.getsockname()[1] for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports
+
+
+def wait_until(holds, what, patience_s=PATIENCE_S):
+    end = time.monotonic() + patience_s
+    while not (found := holds()):
+        assert time.monotonic() < end, f"not within {patience_s} s: {what}"
+        time.sleep(0.01)
+    return found
+
+
+class Process:
+    """A child whose output goes to a file. Starting it again continues the file."""
+
+    def __init__(self, argv, log, environment=None):
+        self.argv = argv
+        self.log_file = log
+        self.environment = environment
+        self.child = None
+        self.start()
+
+    def start(self):
+        with open(self.log_file, "ab") as log:
+            self.child = subprocess.Popen(
+                self.argv, env=self.environment, stdout=log, stderr=log, preexec_fn=_die_with_parent
+            )
+
+    def log(self):
+        return self.log_file.read_text(errors="replace")
+
+    def is_up(self):
+        return self.child.poll() is None
+
+    def signal(self, number):
+        self.child.send_signal(number)
+        if number == signal.SIGSTOP:
+            os.waitid(os.P_PID, self.child.pid, os.WSTOPPED)
+
+    def kill(self):
+        if self.is_up():
+            self.child.kill()
+        self.child.wait()
+
+
+class Etcd:
+    """One etcd, or three that form a cluster."""
+
+    def __init__(self, directory, size=1):
+        ports = free_ports(2 * size)
+        self.endpoints = [f"http://127.0.0.1:{port}" for port in ports[:size]]
+        peers = [f"http://127.0.0.1:{port}" for port in ports[size:]]
+        names = [f"e{i}" for i in range(size)]
+        everybody = ",".join(f"{name}={peer}" for name, peer in zip(names, peers))
+        self.servers = []
+        for name, client, peer in zip(names, self.endpoints, peers):
+            argv = ["etcd", "--name", name, "--data-dir", str(directory / name)]
+            argv += ["--listen-client-urls", client, "--advertise-client-urls", client]
+            argv += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
+            argv += ["--initial-cluster", everybody, "--auto-compaction-retention", "1m"]
+            environment = {k: v for k, v in os.environ.items() if not k.startswith("ETCD_")}
+            if os.uname().machine not in ("x86_64", "aarch64"):
+                environment["ETCD_UNSUPPORTED_ARCH"] = os.uname().machine
+            self.servers.append(Process(argv, directory / f"{name}.log", environment))
+        for server in self.servers:
+            ready = "ready to serve client requests"
+            wait_until(lambda s=server: ready in s.log() or not s.is_up(), "etcd is ready")
+            assert server.is_up(), server.log()
+
+    def signal(self, number):
+        for server in self.servers:
+            server.signal(number)
+
+    def stop(self):
+        for server in self.servers:
+            server.kill()
+
+
+class Member(Process):
+    def __init__(self, directory, name, etcd, address, more=""):
+        self.directory = directory
+        self.name = name
+        self.address = address
+        self.store = directory / "store"
+        endpoints = ", ".join(f'"{endpoint}"' for endpoint in etcd.endpoints)
+        self.config = directory / "syncd.toml"
+        self.config.write_text(
+            f"""
+[listen]
+tcp = "{address}"
+unix = "off"
+admin = "off"
+[store]
+path = "{self.store}"
+[cluster]
+name = "lab"
+member = "{name}"
+etcd = [{endpoints}]
+etcd_old = true
+lease = "{LEASE_S}s"
+{more}
+"""
+        )
+        super().__init__([program("syncd"), "--config", str(self.config)], directory / "log")
+
+    def leads(self):
+        """Whether it serves: a member that follows takes no connection."""
+        host, port = self.address.split(":")
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            return self.is_up() and probe.connect_ex((host, int(port))) == 0
+
+
+class Cluster:
+    """Three members, by default, that are set up and led."""
+
+    def __init__(self, directory, etcds=1, members=3):
+        self.directory = directory
+        self.etcd = Etcd(directory, etcds)
+        self.addresses = [f"127.0.0.1:{port}" for port in free_ports(members)]
+        self.members = []
+        for i, address in enumerate(self.addresses):
+            (directory / f"m{i}").mkdir()
+            self.members.append(Member(directory / f"m{i}", f"m{i}", self.etcd, address))
+            if i == 0:
+                self.members[0].kill()  # the cluster is not there yet
+                self.members[0].log_file.unlink()
+                self.syncctl("cluster", "init", "--config", str(self.members[0].config))
+                self.members[0].start()
+        self.leader()
+
+    def address(self):
+        return ",".join(self.addresses)
+
+    def leader(self):
+        """Waits until one of the members serves."""
+
+        def look():
+            for member in self.members:
+                assert member.is_up() or member.child.returncode < 0, member.log()
+            return next((member for member in self.members if member.leads()), None)
+
+        return wait_until(look, "somebody leads")
+
+    def status(self):
+        return self.syncctl("cluster", "status", "--config", str(self.members[0].config))
+
+    def syncctl(self, *arguments):
+        done = subprocess.run([program("syncctl"), *arguments], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def pushes(self, job):
+        """How often each push is in the history: {(rank, iteration): times}."""
+        leader = self.leader().address
+        lines = self.syncctl("--addr", leader, "history", job, "--kind", "push", "--json")
+        records = [json.loads(line) for line in lines.splitlines()]
+        return collections.Counter((record["rank"], record["iteration"]) for record in records)
+
+    def stop(self):
+        for member in self.members:
+            member.kill()
+        self.etcd.stop()
+
+
+class Workers:
+    """Threads that begin and push, and note what they were granted and told."""
+
+    def __init__(self, address, job="job", policy="asp", count=4):
+        self.job = job
+        self.acknowledged = set()  # (rank, iteration)
+        self.granted_at = [0.0] * count
+        self.errors = []
+        self.stopping = threading.Event()
+        self.threads = [
+            threading.Thread(target=self._train, args=(address, policy, rank, count), daemon=True)
+            for rank in range(count)
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def _train(self, address, policy, rank, count):
+        try:
+            with syncd.connect(address, reconnect_timeout=PATIENCE_S) as client:
+                options = {"rank": rank, "world_size": count, "name": f"w{rank}"}
+                with client.join(self.job, policy, **options) as worker:
+                    for step in worker.steps(10**9):
+                        self.granted_at[rank] = time.monotonic()
+                        worker.push()
+                        self.acknowledged.add((rank, step.iteration))
+                        if self.stopping.is_set():
+                            return
+        except Exception as error:  # noqa: BLE001: a test looks at it
+            self.errors.append(f"worker {rank}: {error!r}")
+
+    def next_grant(self, since):
+        """Seconds from `since` until every worker was granted something later."""
+        wait_until(lambda: self.errors or min(self.granted_at) > since, "all are granted again")
+        assert not self.errors, self.errors
+        return max(self.granted_at[rank] for rank in range(len(self.granted_at))) - since
+
+    def first_grants(self, since):
+        """The same until the first grant of each, measured by polling."""
+        firsts = [None] * len(self.granted_at)
+
+        def all_there():
+            for rank, at in enumerate(self.granted_at):
+                if firsts[rank] is None and at > since:
+                    firsts[rank] = at
+            return self.errors or None not in firsts
+
+        wait_until(all_there, "all are granted again")
+        assert not self.errors, self.errors
+        return max(firsts) - since
+
+    def finish(self):
+        self.stopping.set()
+        for thread in self.threads:
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive(), "a worker hangs"
+        assert not self.errors, self.errors
+        return self.acknowledged

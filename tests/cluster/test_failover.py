@@ -1,0 +1,154 @@
+"""Members of a cluster that are killed, stopped, cut off and started, while workers push.
+
+SYNCD_CLUSTER_RUNS=N: leaders that are killed in one run (default 3); it prints how long each took.
+"""
+
+import os
+import re
+import shutil
+import signal
+import statistics
+import time
+
+import pytest
+from support import LEASE_S, Cluster, Etcd, Member, Workers, free_ports, has_etcd, wait_until
+
+pytestmark = pytest.mark.skipif(not has_etcd(), reason="etcd is not installed (package etcd-server)")
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    made = Cluster(tmp_path)
+    yield made
+    made.stop()
+
+
+def check(cluster, acknowledged):
+    """Each acknowledged push is in the history exactly once."""
+    assert acknowledged
+    found = cluster.pushes("job")
+    lost = sorted(acknowledged - set(found))
+    doubled = sorted(push for push, times in found.items() if times > 1)
+    assert not lost and not doubled, (lost[:10], doubled[:10])
+
+
+def test_leaders_are_killed(cluster):
+    workers = Workers(cluster.address())
+    took = []
+    for _ in range(int(os.environ.get("SYNCD_CLUSTER_RUNS", "3"))):
+        leader = cluster.leader()
+        workers.first_grants(time.monotonic())
+        since = time.monotonic()
+        leader.kill()
+        took.append(workers.first_grants(since))
+        leader.start()
+    print(f"SIGKILL to the next grant of all: median {statistics.median(took):.2f} s, "
+          f"most {max(took):.2f} s of {len(took)}")
+    check(cluster, workers.finish())
+
+
+def test_a_leader_that_is_stopped_for_longer_than_its_lease_follows(cluster):
+    workers = Workers(cluster.address())
+    leader = cluster.leader()
+    workers.first_grants(time.monotonic())
+    leader.signal(signal.SIGSTOP)
+    workers.first_grants(time.monotonic())
+    leader.signal(signal.SIGCONT)
+    wait_until(lambda: "deposed" in leader.log(), "the one that was stopped notices it")
+    wait_until(lambda: leader.log().rstrip().count("leader_seen") > 0, "it follows")
+    acknowledged = workers.finish()
+    assert cluster.leader() is not leader
+    check(cluster, acknowledged)
+
+
+def test_a_leader_goes_in_good_order(cluster):
+    workers = Workers(cluster.address())
+    leader = cluster.leader()
+    workers.first_grants(time.monotonic())
+    since = time.monotonic()
+    leader.signal(signal.SIGTERM)
+    took = workers.first_grants(since)
+    assert leader.child.wait() == 0, leader.log()
+    print(f"SIGTERM to the next grant of all: {took:.2f} s")
+    check(cluster, workers.finish())
+
+
+def test_etcd_is_away_for_longer_than_a_lease(cluster):
+    workers = Workers(cluster.address())
+    workers.first_grants(time.monotonic())
+    cluster.etcd.signal(signal.SIGSTOP)
+    time.sleep(2 * LEASE_S)  # what is tested is that much time
+    cluster.etcd.signal(signal.SIGCONT)
+    workers.first_grants(time.monotonic())
+    check(cluster, workers.finish())
+
+
+def test_a_member_with_an_empty_disk_leads(cluster):
+    workers = Workers(cluster.address())
+    workers.first_grants(time.monotonic())
+    empty = next(member for member in cluster.members if member is not cluster.leader())
+    empty.kill()
+    shutil.rmtree(empty.store)
+    empty.start()
+    for member in cluster.members:
+        if member is not empty:
+            member.kill()
+    workers.first_grants(time.monotonic())
+    assert cluster.leader() is empty
+    check(cluster, workers.finish())
+
+
+def test_one_of_three_etcds_dies(tmp_path):
+    cluster = Cluster(tmp_path, etcds=3)
+    try:
+        workers = Workers(cluster.address())
+        workers.first_grants(time.monotonic())
+        cluster.etcd.servers[0].kill()
+        workers.first_grants(time.monotonic() + LEASE_S)
+        check(cluster, workers.finish())
+    finally:
+        cluster.stop()
+
+
+def test_status_names_leader_and_members(cluster):
+    status = wait_until(
+        lambda: (text := cluster.status()).count("\nmember ") == 3 and text, "all are registered"
+    )
+    assert re.search(r"^cluster lab, generation 1\nleader m\d, term 1\.\d+\n", status), status
+
+
+def test_what_a_member_refuses(cluster, tmp_path):
+    def refusal(name, more="", etcd=cluster.etcd):
+        directory = tmp_path / f"other-{name}-{len(more)}"
+        directory.mkdir()
+        member = Member(directory, name, etcd, f"127.0.0.1:{free_ports(1)[0]}", more)
+        try:
+            wait_until(lambda: not member.is_up(), "it ends")
+            assert member.child.returncode == 3, member.log()
+            return member.log()
+        finally:
+            member.kill()
+
+    wait_until(lambda: cluster.status().count("\nmember ") == 3, "all are registered")
+    assert "a member 'm1' is alive, at 127.0.0.1:" in refusal("m1")
+    other = Etcd(tmp_path)
+    try:
+        text = refusal("m9", etcd=other)
+        assert "etcd knows no cluster 'lab': set it up with `syncctl cluster init`" in text
+    finally:
+        other.stop()
+
+
+def test_a_copy_opens_only_as_one(cluster):
+    from support import Process, program
+
+    Workers(cluster.address()).finish()
+    member = cluster.leader()
+    member.kill()
+    argv = [program("syncd"), "--store", str(member.store), "--tcp", "off", "--unix",
+            str(member.directory / "s")]
+    alone = Process(argv, member.directory / "alone.log")
+    wait_until(lambda: not alone.is_up(), "it ends")
+    assert alone.child.returncode == 3
+    assert "is a copy of a cluster's history" in alone.log()
+    member.start()
