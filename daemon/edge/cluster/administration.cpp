@@ -87,11 +87,13 @@ bool describe_cluster(Etcd& etcd, const std::string& name, Micros timeout, std::
   for (const KeyValue& item : seen.got) {
     Member member;
     if (!item.key.starts_with(members) || !decode(item.value, member)) continue;
+    const std::string name_of = item.key.substr(members.size());
     const Index copy = member.copies.empty() ? 0 : member.copies.front();
+    const bool leads = is_led && leader.member == name_of;
     text +=
-        fmt::format("member {}  version {}  copy at {}{}  {}\n", item.key.substr(members.size()),
-                    member.version, copy, member.unfit.empty() ? "" : "  cannot lead",
-                    fmt::join(member.addresses, ", "));
+        fmt::format("member {}  version {}  {}{}  {}\n", name_of, member.version,
+                    leads ? "leads" : fmt::format("copy at {}", copy),
+                    member.unfit.empty() ? "" : "  cannot lead", fmt::join(member.addresses, ", "));
   }
   return true;
 }

@@ -64,7 +64,7 @@ std::unique_ptr<store::Store> Host::lead(std::string& error) {
   if (etcd_ == nullptr) return nullptr;
   MembershipOptions member;
   member.cluster = config_.cluster.name;
-  member.member = config_.cluster.member;
+  member.member = config_.cluster.member_name();
   member.version = options_.version;
   for (const net::TcpAddress& address : config_.tcp) member.addresses.push_back(address.text());
   member.lease = config_.cluster.lease_us;
@@ -75,7 +75,7 @@ std::unique_ptr<store::Store> Host::lead(std::string& error) {
   membership_ = std::make_unique<Membership>(std::move(member), *etcd_);
   set_handlers(true);
   const std::string status = fmt::format("member '{}' of cluster '{}', which another one leads",
-                                         config_.cluster.member, config_.cluster.name);
+                                         config_.cluster.member_name(), config_.cluster.name);
   const auto is_stopped = [&] {
     options_.on_waiting(status);
     return stop_signal != 0;

@@ -58,8 +58,8 @@ struct Config {
 
   // [cluster]
   struct Cluster {
-    std::string name;  // empty: this daemon is no member of one
-    std::string member = this_host();
+    std::string name;    // empty: this daemon is no member of one
+    std::string member;  // empty: the host's name
     std::vector<std::string> etcd;
     std::string ca_file;           // of etcd; empty: the system's authorities
     std::string certificate_file;  // with key_file: what this member shows to etcd; empty: none
@@ -68,6 +68,8 @@ struct Config {
     std::string password_file;
     Micros lease_us = 5'000'000;
     bool old_etcd = false;
+
+    std::string member_name() const { return member.empty() ? this_host() : member; }
   } cluster;
   bool is_member() const { return !cluster.name.empty(); }
 

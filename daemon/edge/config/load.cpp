@@ -435,10 +435,10 @@ class Loader {
     needs("cluster.key", cluster.key_file, "cluster.certificate", cluster.certificate_file);
     needs("cluster.user", cluster.user, "cluster.password_file", cluster.password_file);
     needs("cluster.password_file", cluster.password_file, "cluster.user", cluster.user);
-    if (!is_name(cluster.member)) {
+    if (!is_name(cluster.member_name())) {
       wrong("cluster.name", fmt::format("the host's name, '{}', cannot be a member's; set "
                                         "cluster.member; allowed: 1 to 64 of A-Z a-z 0-9 . _ -",
-                                        cluster.member));
+                                        cluster.member_name()));
     }
     if (config_.store_in_memory() || !config_.durable) {
       wrong(config_.durable ? "store.path" : "store.mode",
@@ -487,7 +487,7 @@ class Loader {
   Loaded& loaded_;
   Sources sources_;
   bool is_inherited_ = false;  // it was started with sockets
-  Sources job_where_;  // by name
+  Sources job_where_;          // by name
   std::vector<TomlFile::Table> job_tables_;
 };
 

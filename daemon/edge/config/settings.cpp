@@ -167,8 +167,7 @@ std::vector<Setting> make_settings() {
           "cluster.name", text("1 to 64 of A-Z a-z 0-9 . _ -, or \"\"", {.is_name = true}),
           "The cluster that this daemon is a member of; `syncctl cluster init` sets it up"),
       row<&Config::cluster, &Cluster::member>(
-          "cluster.member",
-          text("1 to 64 of A-Z a-z 0-9 . _ -", {.may_be_empty = false, .is_name = true}),
+          "cluster.member", text("1 to 64 of A-Z a-z 0-9 . _ -, or \"\"", {.is_name = true}),
           "This member's name, which no other member has (default: the host's name)"),
       row<&Config::cluster, &Cluster::etcd>(
           "cluster.etcd", etcd_endpoints(),

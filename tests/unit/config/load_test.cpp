@@ -242,6 +242,17 @@ TEST_F(LoadTest, EveryWrongValueIsNamedWithItsLine) {
       {"tls.key", "true"},
       {"tls.client_ca", "[]"},
       {"tls.require_client_certificate", "\"yes\""},
+      {"cluster.name", "\"a/b\""},
+      {"cluster.member", "\"a b\""},
+      {"cluster.etcd", "\"etcd-1:2379\""},
+      {"cluster.etcd", "[\"http://etcd-1\"]"},
+      {"cluster.ca", "7"},
+      {"cluster.certificate", "[]"},
+      {"cluster.key", "true"},
+      {"cluster.user", "7"},
+      {"cluster.password_file", "7"},
+      {"cluster.lease", "\"1ms\""},
+      {"cluster.etcd_old", "\"yes\""},
   };
   std::set<std::string> covered;
   for (const auto& [key, value] : cases) {
@@ -302,7 +313,8 @@ TEST_F(LoadTest, AReloadTakesExactlyWhatReloads) {
                                        "timeouts.exit_when_idle",
                                        "log.file"};
   for (const Setting& setting : settings()) {
-    EXPECT_EQ(setting.reloadable, !fixed.contains(setting.key)) << setting.key;
+    const bool is_fixed = fixed.contains(setting.key) || setting.section() == "cluster";
+    EXPECT_EQ(setting.reloadable, !is_fixed) << setting.key;
   }
 }
 
@@ -323,6 +335,23 @@ TEST_F(LoadTest, ARowCopiesItsMemberAndNoOther) {
     }
   }
   EXPECT_EQ(differing, 6);
+}
+
+TEST_F(LoadTest, AMemberOfAClusterNeedsEtcdAndADurableStore) {
+  const std::string etcd = "etcd = \"http://a:2379\"\n";
+  const std::string store = "[store]\npath = \"" + directory_ + "/store\"\n";
+  file(store + "[cluster]\nname = \"lab\"\nmember = \"a\"\n" + etcd);
+  EXPECT_TRUE(good().is_member());
+  file(store + "[cluster]\n" + etcd);
+  expect_mistake({"cluster.etcd is set, but cluster.name is not"});
+  file(store + "[cluster]\nname = \"lab\"\n");
+  expect_mistake({"cluster.name is set, but cluster.etcd is not"});
+  file(store + "[cluster]\nname = \"lab\"\nuser = \"u\"\n" + etcd);
+  expect_mistake({"cluster.user is set, but cluster.password_file is not"});
+  file("[store]\npath = \"memory\"\n[cluster]\nname = \"lab\"\n" + etcd);
+  expect_mistake({"a member of a cluster keeps a copy"});
+  file(store + "mode = \"fast\"\n[cluster]\nname = \"lab\"\n" + etcd);
+  expect_mistake({"a member of a cluster keeps a copy"});
 }
 
 TEST_F(LoadTest, WrongValuesFromElsewhereNameTheirSource) {

@@ -18,9 +18,9 @@ class CommitGateTest : public ::testing::Test {
         }) {
     store_.callback = [this](const store::CommitReport& report) { gate_.report(report); };
   }
-  void take_record() {
+  void take_record(RecordKind kind = RecordKind::kPush) {
     Record record;
-    record.kind = RecordKind::kPush;
+    record.kind = kind;
     record.sequence = ++sequence_;
     effects_.records.push_back(record);
     gate_.take(effects_);
@@ -193,6 +193,57 @@ TEST_F(CommitGateTest, APushThatWaitsIsToldOfAnErrorAndMayBeMadeAgain) {
   pass_push(4);
   EXPECT_EQ(sent(), (Ids{2, 3, 1, 4}));
   EXPECT_TRUE(std::holds_alternative<wire::Pushed>(sent_.back().body));
+}
+
+class SharedGateTest : public CommitGateTest {
+ protected:
+  SharedGateTest()
+      : shared_gate_(set_shared(store_),
+                     [this](const Caller& to, wire::Body&&) { released_.push_back(to.request); }) {
+    store_.callback = [this](const store::CommitReport& report) { shared_gate_.report(report); };
+  }
+  static FakeStore& set_shared(FakeStore& store) {
+    store.shared = true;
+    return store;
+  }
+  void take(RecordKind kind) {
+    Record record;
+    record.kind = kind;
+    effects_.records.push_back(record);
+    shared_gate_.take(effects_);
+  }
+  void pass_grant(RequestId id) { shared_gate_.pass({{1, id}, false, wire::Granted{}}); }
+
+  std::vector<RequestId> released_;
+  CommitGate shared_gate_;
+};
+
+// Another daemon may go on without the eviction: nobody may have been granted because of it.
+TEST_F(SharedGateTest, EveryAnswerWaitsForTheFactsBeforeItAndAGrantNotForAPush) {
+  take(RecordKind::kPush);
+  pass_grant(1);
+  EXPECT_EQ(released_, (Ids{1}));
+  take(RecordKind::kWorkerLost);
+  pass_grant(2);
+  shared_gate_.submit(effects_);
+  take(RecordKind::kPush);
+  pass_grant(3);
+  shared_gate_.submit(effects_);
+  EXPECT_EQ(released_, (Ids{1}));
+  ASSERT_EQ(store_.submitted.size(), 2U);
+  store_.report({store_.submitted[0].first, "", 1, 2, 0});
+  shared_gate_.settle();
+  pass_grant(4);
+  EXPECT_EQ(released_, (Ids{1, 2, 4})) << "the third came behind the push of its turn";
+  store_.commit_all();
+  shared_gate_.settle();
+  EXPECT_EQ(released_, (Ids{1, 2, 4, 3}));
+}
+
+TEST_F(CommitGateTest, WithAStoreOfItsOwnAGrantWaitsForNothing) {
+  take_record(RecordKind::kWorkerLost);
+  pass(1, false);
+  EXPECT_EQ(sent(), (Ids{1}));
 }
 
 TEST_F(CommitGateTest, WhatHasEndedTheWriterIsThrownOnTheLoop) {

@@ -15,6 +15,7 @@ namespace syncd::server {
 class FakeStore final : public store::Store {
  public:
   bool full = false;
+  bool shared = false;
   std::vector<store::RecoveredJob> stored;
   std::string load_error;
   std::string read_error = "this store cannot be read";
@@ -45,6 +46,7 @@ class FakeStore final : public store::Store {
     error = load_error;
     return load_error.empty();
   }
+  bool is_shared() const override { return shared; }
   void start(store::CommitCallback cb) override { callback = std::move(cb); }
   bool submit(Ticket ticket, store::Batch&& batch) override {
     if (full) return false;
