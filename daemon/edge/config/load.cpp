@@ -412,8 +412,10 @@ class Loader {
   void check_cluster() {
     const Config::Cluster& cluster = config_.cluster;
     if (!config_.is_member()) {
+      const Config defaults;
       for (const Setting& setting : settings()) {
-        if (setting.section() != "cluster" || !sources_.contains(setting.key)) continue;
+        const bool is_default = setting.show(config_) == setting.show(defaults);
+        if (setting.section() != "cluster" || is_default) continue;
         wrong(setting.key, fmt::format("{} is set, but cluster.name is not; allowed: both, or "
                                        "neither",
                                        setting.key));
