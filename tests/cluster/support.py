@@ -180,7 +180,7 @@ class Cluster:
 
         def look():
             for member in self.members:
-                assert member.is_up() or member.child.returncode < 0, member.log()
+                assert member.is_up() or member.child.returncode <= 0, member.log()
             return next((member for member in self.members if member.leads()), None)
 
         return wait_until(look, "somebody leads")
@@ -196,8 +196,8 @@ class Cluster:
     def pushes(self, job):
         """How often each push is in the history: {(rank, iteration): times}."""
         leader = self.leader().address
-        lines = self.syncctl("--addr", leader, "history", job, "--kind", "push", "--json")
-        records = [json.loads(line) for line in lines.splitlines()]
+        text = self.syncctl("--addr", leader, "history", job, "--kind", "push", "--json")
+        records = json.loads(text)
         return collections.Counter((record["rank"], record["iteration"]) for record in records)
 
     def stop(self):

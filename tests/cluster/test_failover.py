@@ -131,7 +131,8 @@ def test_what_a_member_refuses(cluster, tmp_path):
 
     wait_until(lambda: cluster.status().count("\nmember ") == 3, "all are registered")
     assert "a member 'm1' is alive, at 127.0.0.1:" in refusal("m1")
-    other = Etcd(tmp_path)
+    (tmp_path / "other").mkdir()
+    other = Etcd(tmp_path / "other")
     try:
         text = refusal("m9", etcd=other)
         assert "etcd knows no cluster 'lab': set it up with `syncctl cluster init`" in text
