@@ -150,8 +150,9 @@ ExitCode Daemon::start(std::string& error) {
   if (code != kClean) return code;
   if (host_) host_->watch(&loop_);
   if (!pages_->serve(reloader_.config(), error)) return kCannotListen;
-  if (!ready_file_.write(server_->endpoints(), error)) return kOther;
+  // Before anybody is told that it is ready: a signal that comes earlier ends the process.
   signals_.listen(&loop_, {SIGTERM, SIGINT, SIGHUP});
+  if (!ready_file_.write(server_->endpoints(), error)) return kOther;
   write(LogLevel::kInfo, "ready");
   manager_.ready(&loop_);
   return kClean;

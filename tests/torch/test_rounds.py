@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from support import HAS_ENTRY_POINTS, wait_until
+from support import HAS_ENTRY_POINTS, TORCH, wait_until
 
 LONG = 100_000  # iterations that nobody lives to see
 small = pytest.mark.small  # of which tests/run --all runs
@@ -275,6 +275,12 @@ def test_agents_killed_and_started_at_random(start, tmp_path, seed):
         run.start(f"n{next(names)}")
 
     def all_train():
+        # Torch 1.13's own store ends an agent whose store's host dies with connections that it has not
+        # taken: an operator starts another one.
+        for agent in [one for one in run.agents if one.child.poll() == -signal.SIGABRT]:
+            assert TORCH < (2, 0) and "Connection reset by peer" in agent.text()
+            run.agents.remove(agent)
+            run.start(f"n{next(names)}")
         living = {pid for agent in run.agents for pid in agent.workers()}
         return len(living & {int(one["pid"]) for one in run.events("trains", WORLD_SIZE=4)}) == 4
 
