@@ -52,6 +52,8 @@ std::uint64_t make_seed() {
 
 SessionOptions complete(SessionOptions options, const std::vector<Endpoint>& endpoints) {
   for (const Endpoint& endpoint : endpoints) options.link.endpoints.push_back(endpoint.text());
+  // The default ones are two ways to this machine's daemon.
+  options.link.several_daemons = endpoints.size() > 1 && endpoints != default_endpoints();
   options.link.seed = make_seed();
   return options;
 }

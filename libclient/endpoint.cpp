@@ -55,7 +55,10 @@ Endpoint parse_tcp(Endpoint::Kind kind, std::string_view text) {
   const std::string_view host = text.substr(0, end).substr(bracketed ? 1 : 0);
   std::string_view rest;  // with the colon
   if (end != std::string_view::npos) rest = text.substr(bracketed ? end + 1 : end);
-  if (!bracketed && rest.find(':', 1) != std::string_view::npos) {
+  if (!bracketed && (rest.find(':', 1) != std::string_view::npos || rest.starts_with(":/"))) {
+    if (!host.empty() && !is_ipv6_address(text)) {
+      throw Wrong{"'" + std::string(host) + ":' is not a scheme"};
+    }
     throw Wrong{"an IPv6 address must stand in brackets, as in [::1]:7117"};
   }
   if (!rest.empty() && (rest.front() != ':' || rest.size() == 1)) {
@@ -71,10 +74,19 @@ Endpoint parse_tcp(Endpoint::Kind kind, std::string_view text) {
 
 Endpoint parse_one(std::string_view item) {
   using Kind = Endpoint::Kind;
-  if (item.empty()) throw Wrong{"an address is empty"};
   if (item.starts_with("unix:")) return parse_unix(item.substr(5));
   if (item.starts_with("tls:")) return parse_tcp(Kind::kTls, item.substr(4));
   return parse_tcp(Kind::kTcp, item.starts_with("tcp:") ? item.substr(4) : item);
+}
+
+// Whoever asks for TLS must not end up in the clear because another daemon of the list answered.
+const Endpoint* find_unencrypted(const std::vector<Endpoint>& endpoints) {
+  const auto is_of = [](Endpoint::Kind kind) {
+    return [kind](const Endpoint& endpoint) { return endpoint.kind == kind; };
+  };
+  if (std::none_of(endpoints.begin(), endpoints.end(), is_of(Endpoint::Kind::kTls))) return nullptr;
+  const auto found = std::find_if(endpoints.begin(), endpoints.end(), is_of(Endpoint::Kind::kTcp));
+  return found != endpoints.end() ? &*found : nullptr;
 }
 
 }  // namespace
@@ -91,6 +103,15 @@ bool parse_endpoints(std::string_view list, std::vector<Endpoint>& endpoints, st
   for (std::size_t at = 0; at <= list.size();) {
     const std::size_t end = std::min(list.find(',', at), list.size());
     const std::string_view item = trimmed(list.substr(at, end - at));
+    if (parsed.size() == kEndpointsMax) {
+      error = "address '" + std::string(item) + "' is one too many; allowed: at most " +
+              std::to_string(kEndpointsMax);
+      return false;
+    }
+    if (item.empty()) {
+      error = "address " + std::to_string(parsed.size() + 1) + " is empty; " + kAllowed;
+      return false;
+    }
     try {
       parsed.push_back(parse_one(item));
     } catch (const Wrong& wrong) {
@@ -98,6 +119,12 @@ bool parse_endpoints(std::string_view list, std::vector<Endpoint>& endpoints, st
       return false;
     }
     at = end + 1;
+  }
+  if (const Endpoint* wrong = find_unencrypted(parsed)) {
+    error = "address '" + wrong->text() +
+            "' has no TLS, but another one of the list has; allowed beside tls: addresses: tls: "
+            "and unix: addresses";
+    return false;
   }
   endpoints = std::move(parsed);
   return true;

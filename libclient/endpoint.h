@@ -2,6 +2,7 @@
 // "tcp:host:7117", "host:7117", "[::1]:7117", "host". Pure functions over plain data; any thread.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -22,9 +23,12 @@ struct Endpoint {
   bool operator==(const Endpoint&) const = default;
 };
 
+inline constexpr std::size_t kEndpointsMax = 16;
+
 // Parses a comma-separated list, in order of preference; "tls://host" is "tls:host". A port that is
 // left out is kDefaultPort. Returns false, with a sentence in `error` that names the wrong item and
-// what is allowed, if the list is empty or an item cannot be parsed; `endpoints` is then untouched.
+// what is allowed, if the list is empty or longer than kEndpointsMax, an item cannot be parsed, or
+// a TCP address without TLS lies beside one with TLS; `endpoints` is then untouched.
 bool parse_endpoints(std::string_view list, std::vector<Endpoint>& endpoints, std::string& error);
 
 // The default Unix socket, then 127.0.0.1 at the default port.

@@ -12,6 +12,19 @@ namespace {
 // The daemon's own requests to us carry ids of its own; our Hello is the first request.
 constexpr std::uint64_t kHelloId = 1;
 
+constexpr unsigned kDoublingsMax = 16;  // far past any maximum, and no overflow
+
+// With several daemons, so that a sentence about all of them stays readable.
+constexpr std::size_t kCauseBytesMax = 200;
+
+// Without half a character of UTF-8 at its end.
+std::string_view shortened(std::string_view text) {
+  if (text.size() <= kCauseBytesMax) return text;
+  std::size_t end = kCauseBytesMax;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
+  return text.substr(0, end);
+}
+
 std::string protocol_range() {
   return std::to_string(kProtocolMin) + " to " + std::to_string(kProtocolMax);
 }
@@ -38,7 +51,8 @@ void Link::start_attempt(TimeUs now) {
   phase_ = Phase::kConnecting;
   wish_.number += 1;
   wish_.up = true;
-  deadline_us_ = add(now, kHandshakeTimeoutUs);
+  attempt_started_us_ = now;
+  deadline_us_ = add(now, attempt_limit_us());
   output_.clear();
   splitter_ = wire::FrameSplitter();
 }
@@ -52,20 +66,48 @@ void Link::wait_for_retry(TimeUs delay_us, TimeUs now) {
   output_.clear();
 }
 
-// The other endpoints of a round are tried without delay: waiting would only help if the same
-// daemon were asked again. After a whole round comes the back-off.
+// The other endpoints of one daemon are tried without delay: waiting would only help if the same
+// one were asked again. After a whole round comes the back-off.
 void Link::end_attempt(std::string_view reason, TimeUs now) {
   errors_[wish_.endpoint] = reason;
   wish_.endpoint = (wish_.endpoint + 1) % options_.endpoints.size();
   tried_in_round_ += 1;
   if (tried_in_round_ < options_.endpoints.size()) {
-    wait_for_retry(0, now);
+    wait_for_retry(spacing_us(now), now);
     return;
   }
   tried_in_round_ = 0;
-  tried_all_ = true;
-  refusal_ = std::exchange(refusal_in_round_, std::nullopt);
+  first_round_ = false;
+  const std::optional<Refusal> refusal = std::exchange(refusal_in_round_, std::nullopt);
+  // A slow daemon that was given up early may still take us.
+  if (!std::exchange(round_cut_short_, false)) {
+    tried_all_ = true;
+    refusal_ = refusal;
+  }
   wait_for_retry(next_delay_us(), now);
+}
+
+void Link::time_out(std::string_view what, TimeUs now) {
+  const TimeUs limit_us = attempt_limit_us();
+  if (limit_us < attempt_limit_max_us()) round_cut_short_ = true;
+  fail(std::string(what) + " within " + std::to_string(limit_us / 1'000'000) + " s", now);
+}
+
+TimeUs Link::attempt_limit_max_us() const {
+  const bool is_short = options_.several_daemons && phase_ == Phase::kConnecting;
+  return is_short ? kConnectTimeoutUs : kHandshakeTimeoutUs;
+}
+
+TimeUs Link::attempt_limit_us() const {
+  const TimeUs max_us = attempt_limit_max_us();
+  if (!options_.several_daemons) return max_us;
+  return std::min(max_us, kFirstHandshakeTimeoutUs << std::min(failures_, kDoublingsMax));
+}
+
+// Until the next attempt of this round. A client that starts goes through its list at once.
+TimeUs Link::spacing_us(TimeUs now) const {
+  if (!options_.several_daemons || first_round_) return 0;
+  return std::max<TimeUs>(add(attempt_started_us_, kEndpointSpacingUs) - now, 0);
 }
 
 // A connection that was of no use and broke at once counts as one more failure in a row, so that a
@@ -81,7 +123,10 @@ void Link::end_connection(std::string_view reason, TimeUs now) {
   errors_[wish_.endpoint] = drain_reason_.empty()
                                 ? std::string(reason)
                                 : drain_reason_ + " (" + std::string(reason) + ")";
-  if (!useful) wish_.endpoint = (wish_.endpoint + 1) % options_.endpoints.size();
+  // Of several daemons, the one that fell silent is tried last: it may have died.
+  if (!useful || options_.several_daemons) {
+    wish_.endpoint = (wish_.endpoint + 1) % options_.endpoints.size();
+  }
   drain_reason_.clear();
   tried_in_round_ = 0;
   // The daemon keeps the place of a worker whose connection has closed for a short while only. Not
@@ -93,8 +138,8 @@ void Link::end_connection(std::string_view reason, TimeUs now) {
 }
 
 TimeUs Link::next_delay_us() {
-  constexpr unsigned kDoublingsMax = 16;  // far past the maximum, and no overflow
-  const TimeUs base = std::min(kBackoffMaxUs, kBackoffMinUs << std::min(failures_, kDoublingsMax));
+  const TimeUs max = options_.several_daemons ? kRoundPauseMaxUs : kBackoffMaxUs;
+  const TimeUs base = std::min(max, kBackoffMinUs << std::min(failures_, kDoublingsMax));
   failures_ += 1;
   const TimeUs half = base / 2;
   return base - static_cast<TimeUs>(next_random() % static_cast<std::uint64_t>(half + 1));
@@ -114,6 +159,7 @@ std::uint64_t Link::next_random() {
 void Link::on_connected(std::uint64_t number, TimeUs now) {
   if (number != wish_.number || phase_ != Phase::kConnecting) return;
   phase_ = Phase::kHandshake;
+  deadline_us_ = add(attempt_started_us_, attempt_limit_us());
   wire::Hello hello;
   hello.protocol_min = kProtocolMin;
   hello.protocol_max = kProtocolMax;
@@ -244,6 +290,8 @@ void Link::welcomed(const wire::Welcome& welcome, TimeUs now) {
   up_since_us_ = now;
   progress_ = false;
   tried_in_round_ = 0;
+  first_round_ = false;
+  round_cut_short_ = false;
   tried_all_ = false;
   refusal_in_round_.reset();
   refusal_.reset();
@@ -278,10 +326,10 @@ void Link::on_time(TimeUs now) {
       if (over) start_attempt(now);
       return;
     case Phase::kConnecting:
-      if (over) fail("no connection within 5 s", now);
+      if (over) time_out("no connection", now);
       return;
     case Phase::kHandshake:
-      if (over) fail("no Welcome within 5 s", now);
+      if (over) time_out("no Welcome", now);
       return;
     case Phase::kUp:
       break;
@@ -306,7 +354,11 @@ std::string Link::describe_errors() const {
     text += options_.endpoints[i];
     text += ": ";
     const bool trying = wish_.up && i == wish_.endpoint;
-    text += !errors_[i].empty() ? errors_[i] : trying ? "no answer yet" : "not tried since";
+    if (errors_[i].empty()) {
+      text += trying ? "no answer yet" : "not tried since";
+    } else {
+      text += options_.several_daemons ? shortened(errors_[i]) : errors_[i];
+    }
   }
   return text;
 }

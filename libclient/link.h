@@ -33,11 +33,23 @@ inline constexpr TimeUs kBackoffMinUs = 50'000;
 inline constexpr TimeUs kBackoffMaxUs = 2'000'000;
 // An attempt that has not ended with a Welcome by then is given up.
 inline constexpr TimeUs kHandshakeTimeoutUs = 5'000'000;
+// With several daemons, an endpoint that swallows packets must not hold up the others: the limit
+// for an attempt starts with the first of these and doubles after each whole round. A daemon that
+// is busy may take its time for TLS and Hello, but its system accepts a connection by the second.
+inline constexpr TimeUs kFirstHandshakeTimeoutUs = 1'000'000;
+inline constexpr TimeUs kConnectTimeoutUs = 2'000'000;
+// Members that stand by refuse at once: attempts of one round start so far apart, and between
+// rounds the pause is short, as one of them leads within seconds.
+inline constexpr TimeUs kEndpointSpacingUs = 250'000;
+inline constexpr TimeUs kRoundPauseMaxUs = 1'000'000;
 // How long the daemon may take to close a connection after it announced that it shuts down.
 inline constexpr TimeUs kDrainTimeoutUs = 5'000'000;
 
 struct LinkOptions {
   std::vector<std::string> endpoints;  // as they are shown to people; at least one
+  // The endpoints belong to several daemons, of which one at a time takes connections. False: they
+  // lead to the same daemon.
+  bool several_daemons = false;
   std::string client_name;
   std::string client_version;
   std::string token;
@@ -124,6 +136,10 @@ class Link {
   bool tried_all() const { return tried_all_; }
   // The endpoints tried and the latest error of each: "unix:/run/s: no such file; tcp:...: ...".
   std::string describe_errors() const;
+  // With several daemons a refusal is no more than one of the answers.
+  std::string describe(const Refusal& refusal) const {
+    return options_.several_daemons ? describe_errors() : refusal.message;
+  }
 
  private:
   enum class Phase { kWaiting, kConnecting, kHandshake, kUp, kClosed };
@@ -131,7 +147,11 @@ class Link {
   void start_attempt(TimeUs now);
   void end_attempt(std::string_view reason, TimeUs now);
   void end_connection(std::string_view reason, TimeUs now);
+  void time_out(std::string_view what, TimeUs now);
   void wait_for_retry(TimeUs delay_us, TimeUs now);
+  TimeUs attempt_limit_max_us() const;
+  TimeUs attempt_limit_us() const;
+  TimeUs spacing_us(TimeUs now) const;
   TimeUs next_delay_us();
   std::uint64_t next_random();
   void handle(const wire::Message& message, TimeUs now);
@@ -165,7 +185,10 @@ class Link {
 
   TimeUs last_at_once_us_ = -kBackoffMaxUs;  // a connection was made again without back-off
   unsigned failures_ = 0;                    // in a row: the back-off's exponent
-  std::size_t tried_in_round_ = 0;  // endpoints tried since the last delay
+  TimeUs attempt_started_us_ = 0;
+  std::size_t tried_in_round_ = 0;  // endpoints tried since the last back-off
+  bool first_round_ = true;         // since the client was made
+  bool round_cut_short_ = false;    // an attempt of it had less than the most that one gets
   bool tried_all_ = false;
   std::vector<std::string> errors_;  // per endpoint, the latest; "": none
   std::string drain_reason_;

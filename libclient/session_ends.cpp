@@ -178,7 +178,7 @@ void Session::expire() {
 void Session::expire_connect() {
   const std::string within = " within " + format_duration(connect_op_.timeout.allowed_us) + ": ";
   if (const auto& refusal = link_.latest_refusal()) {
-    complete(connect_op_, refusal->status, "no daemon took us" + within + refusal->message);
+    complete(connect_op_, refusal->status, "no daemon took us" + within + link_.describe(*refusal));
   } else {
     complete(connect_op_, Status::kUnreachable,
              "no daemon answered" + within + link_.describe_errors());
@@ -257,7 +257,7 @@ void Session::check_refusal() {
   const bool last = options_.one_round && link_.tried_all();
   const std::optional<Refusal>& refusal = last ? link_.latest_refusal() : link_.refusal();
   if (refusal) {
-    complete(connect_op_, refusal->status, refusal->message);
+    complete(connect_op_, refusal->status, link_.describe(*refusal));
   } else if (last) {
     complete(connect_op_, Status::kUnreachable, "no daemon answered: " + link_.describe_errors());
   }

@@ -155,14 +155,19 @@ typedef struct syncd_client_options {
   size_t struct_size;    /* set by SYNCD_CLIENT_OPTIONS_INIT */
   const char *addresses; /* endpoints in order of preference, comma-separated:
                             "unix:/run/syncd/syncd.sock", "tls:host:7117" (TLS 1.3),
-                            "tcp:host:7117", "host:7117" or, at the default port, "host". NULL: the
-                            default Unix socket, then 127.0.0.1:7117 */
+                            "tcp:host:7117", "host:7117" or, at the default port, "host"; at most
+                            16, and beside "tls:" no TCP without TLS. Several may belong to one
+                            daemon, or to daemons of which one at a time takes connections: after a
+                            loss all are tried, the one that was lost last. NULL: the default Unix
+                            socket, then 127.0.0.1:7117 */
   const char *client_name;      /* shown to operators; NULL: the program's name */
   const char *token_file;       /* a file that holds the shared token, to which only its owner and
                                    group have rights; NULL: none */
   /* Milliseconds or SYNCD_WAIT_FOREVER; 0 and SYNCD_TIMEOUT_DEFAULT: as said here. */
   int64_t connect_timeout_ms;   /* for the first connection, over all endpoints. After 5 s without
-                                   an answer of one, the next is tried. 0: 10 s */
+                                   an answer it is tried again; of several endpoints the next one
+                                   after 1 s, and in later rounds after 2 s without a connection,
+                                   or 2, 4, then 5 s without an answer. 0: 10 s */
   int64_t reconnect_timeout_ms; /* how long calls stay blocked without a connection before they
                                    answer SYNCD_E_UNREACHABLE; 0: 60 s. Below 50 ms they do so
                                    before the first attempt. A call with a shorter timeout of its

@@ -41,11 +41,10 @@ bool how_to_ask(const Options& options, Address& address, std::string& error) {
 }
 
 void add_connection_options(CLI::App& app, Options& options) {
-  app.add_option(
-      "--addr", options.addresses,
-      "Addresses to try in turn, comma-separated: unix:PATH, tls:HOST:PORT, tcp:HOST:PORT "
-      "or HOST:PORT "
-      "(default: the default Unix socket, then 127.0.0.1:7117)");
+  app.add_option("--addr", options.addresses,
+                 "Up to 16 addresses to try in turn, comma-separated: unix:PATH, tls:HOST:PORT, "
+                 "tcp:HOST:PORT or HOST:PORT "
+                 "(default: the default Unix socket, then 127.0.0.1:7117)");
   app.add_option("--token-file", options.token_file, "File that holds the shared token");
   app.add_option("--ca", options.ca_file,
                  "For tls: addresses: the authority that signed the daemon's certificate (PEM)");

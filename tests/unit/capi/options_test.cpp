@@ -195,7 +195,8 @@ TEST_F(Options, ABadOptionIsNamed) {
               HasSubstr("connect_timeout_ms: a timeout of -3 ms; allowed:"));
   options.connect_timeout_ms = 0;
   options.addresses = "";
-  EXPECT_THAT(client_error(&options), HasSubstr("syncd_client_options.addresses: address ''"));
+  EXPECT_THAT(client_error(&options),
+              HasSubstr("syncd_client_options.addresses: address 1 is empty"));
   options.addresses = nullptr;
   const std::string name(129, 'x');
   options.client_name = name.c_str();

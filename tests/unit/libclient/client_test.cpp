@@ -208,6 +208,22 @@ TEST(Client, ABeginStaysBlockedWhileTheServerIsAwayAndResumes) {
   blocked.join();
 }
 
+TEST(Client, ABeginStaysBlockedWhileTheDaemonMovesToAnotherEndpoint) {
+  FakeServer first(FakeServer::Kind::kTcp);
+  first.behave([](auto& behaviour) { behaviour.hold_begins = true; });
+  FakeServer second(FakeServer::Kind::kTcp);
+  second.cut(false);  // stands by
+  const auto client = open(second.address() + "," + first.address());
+  const WorkerId worker = join(*client, "w");
+  std::thread blocked([&] { EXPECT_EQ(train(*client, worker, 1), 0); });
+  first.await("Begin", 1);
+  first.cut(false);
+  second.accept_again();
+  blocked.join();
+  EXPECT_EQ(second.last_join().incarnation, 100U);
+  EXPECT_EQ(second.pushes().size(), 1U);
+}
+
 TEST(Client, ExplainAndCancelWork) {
   FakeServer server;
   server.behave([](auto& behaviour) { behaviour.hold_begins = true; });
@@ -275,6 +291,18 @@ TEST(ClientOpen, TheNextEndpointIsTakenAtOnce) {
   FakeServer server;
   const auto client = open("unix:/tmp/no-such-socket-here," + server.address());
   EXPECT_NE(join(*client, "w"), kNoWorker);
+}
+
+TEST(ClientOpen, AnEndpointThatSwallowsPacketsDoesNotHoldUpTheNext) {
+  FakeServer silent(FakeServer::Kind::kTcp);
+  silent.behave([](auto& behaviour) { behaviour.mute = true; });
+  FakeServer server(FakeServer::Kind::kTcp);
+  ClientOptions options = options_for(silent.address() + "," + server.address());
+  options.connect_timeout_us = kHandshakeTimeoutUs - 1;  // less than a single endpoint would get
+  std::shared_ptr<Driver> client;
+  const Completion completion = Driver::open(options, client);
+  EXPECT_EQ(completion.status, Status::kOk) << completion.message;
+  EXPECT_EQ(silent.received("Hello"), 1U);
 }
 
 TEST(ClientOpen, AHostNameIsLookedUp) {

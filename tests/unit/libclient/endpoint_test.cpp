@@ -33,8 +33,8 @@ TEST(Endpoint, EveryFormIsUnderstood) {
   EXPECT_EQ(texts("head"), std::vector<std::string>{"tcp:head:7117"});
   EXPECT_EQ(texts("[::1]:99"), std::vector<std::string>{"tcp:[::1]:99"});
   EXPECT_EQ(texts("tls:head"), std::vector<std::string>{"tls:head:7117"});
-  EXPECT_EQ(texts("tls://head:9,tcp://[::1]:8"),
-            (std::vector<std::string>{"tls:head:9", "tcp:[::1]:8"}));
+  EXPECT_EQ(texts("tls://head:9"), std::vector<std::string>{"tls:head:9"});
+  EXPECT_EQ(texts("tcp://[::1]:8"), std::vector<std::string>{"tcp:[::1]:8"});
   EXPECT_EQ(texts("tcp:[fe80::1]"), std::vector<std::string>{"tcp:[fe80::1]:7117"});
 }
 
@@ -51,8 +51,9 @@ TEST(Endpoint, AComplaintNamesTheItemAndWhatIsAllowed) {
 }
 
 TEST(Endpoint, WhatIsWrongIsSaid) {
-  EXPECT_THAT(complaint(""), HasSubstr("empty"));
-  EXPECT_THAT(complaint("a:1,,b:2"), HasSubstr("empty"));
+  EXPECT_THAT(complaint(""), HasSubstr("address 1 is empty; allowed: unix:"));
+  EXPECT_THAT(complaint("a:1,,b:2"), HasSubstr("address 2 is empty; allowed: unix:"));
+  EXPECT_THAT(complaint("a:1,"), HasSubstr("address 2 is empty"));
   EXPECT_THAT(complaint("unix:relative"), HasSubstr("must be absolute"));
   EXPECT_THAT(complaint("unix:/" + std::string(200, 'x')), HasSubstr("201 bytes"));
   EXPECT_THAT(complaint("head:"), HasSubstr("a port must follow"));
@@ -67,8 +68,28 @@ TEST(Endpoint, WhatIsWrongIsSaid) {
   }
   EXPECT_THAT(complaint("[head]"), HasSubstr("'head' is not an IPv6 address"));
   EXPECT_THAT(complaint("tcp:a[b:1"), HasSubstr("is not the name or address of a host"));
-  EXPECT_THAT(complaint("unx:/run/s.sock"), HasSubstr("'/run/s.sock' is not a number"));
+  EXPECT_THAT(complaint("unx:/run/s.sock"), HasSubstr("'unx:' is not a scheme; allowed: unix:"));
+  EXPECT_THAT(complaint("a:1,ssl:b:7117"), HasSubstr("'ssl:b:7117': 'ssl:' is not a scheme"));
+  EXPECT_THAT(complaint("https://b:7117"), HasSubstr("'https:' is not a scheme"));
+  EXPECT_THAT(complaint("fe80::1"), HasSubstr("must stand in brackets"));
   EXPECT_THAT(complaint("/run/s.sock"), HasSubstr("is not the name or address of a host"));
+}
+
+TEST(Endpoint, AListHasAtMostSixteen) {
+  std::string list = "h1";
+  for (std::size_t i = 2; i <= kEndpointsMax; ++i) list += ",h" + std::to_string(i);
+  EXPECT_EQ(texts(list).size(), kEndpointsMax);
+  EXPECT_EQ(complaint(list + ",h17"), "address 'h17' is one too many; allowed: at most 16");
+}
+
+TEST(Endpoint, BesideTlsNothingGoesInTheClear) {
+  EXPECT_EQ(texts("tls:a,unix:/s,tls:b").size(), 3U);
+  EXPECT_EQ(texts("tcp:a,unix:/s,b").size(), 3U);
+  for (const std::string list : {"tls:a,b:2", "tcp:b:2,unix:/s,tls:a"}) {
+    EXPECT_EQ(complaint(list),
+              "address 'tcp:b:2' has no TLS, but another one of the list has; allowed beside tls: "
+              "addresses: tls: and unix: addresses");
+  }
 }
 
 TEST(Endpoint, TheDefaultIsTheLocalSocketAndThenLocalhost) {

@@ -368,7 +368,9 @@ struct WelcomedScript : Script {
 };
 
 struct JoinedScript : Script {
-  JoinedScript() { join_one(); }
+  explicit JoinedScript(SessionOptions options = one_endpoint()) : Script(std::move(options)) {
+    join_one();
+  }
 };
 
 // In iteration 0, and after it.

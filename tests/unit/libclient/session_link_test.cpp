@@ -112,6 +112,192 @@ TEST(Backoff, AnAttemptThatTakesTooLongIsGivenUp) {
   EXPECT_THAT(script.text(1), HasSubstr("tcp:b:7117: no Welcome within 5 s"));
 }
 
+// ---- Several daemons, of which one at a time takes connections ----------------------------------
+
+SessionOptions three_daemons() {
+  SessionOptions options = two_endpoints();
+  options.link.endpoints = {"tls:a:7117", "tls:b:7117", "tls:c:7117"};
+  options.link.several_daemons = true;
+  return options;
+}
+
+// When the next attempt starts after one that fails at once, and at which endpoint.
+std::pair<TimeUs, std::size_t> next_attempt(Script& script) {
+  const TimeUs delay = delays(script, 1).front();
+  return {delay, script.session.wish().endpoint};
+}
+
+using Attempt = std::pair<TimeUs, std::size_t>;
+
+TEST(SeveralDaemons, TheFirstRoundTakesNoTime) {
+  Script script(three_daemons());
+  EXPECT_EQ(script.session.wish().endpoint, 0U);
+  EXPECT_EQ(next_attempt(script), Attempt(0, 1U));
+  EXPECT_EQ(next_attempt(script), Attempt(0, 2U));
+  script.welcome();
+  EXPECT_TRUE(script.session.connected());
+}
+
+TEST(SeveralDaemons, LaterRoundsAreSpacedWithAShortPauseBetween) {
+  Script script(three_daemons());
+  delays(script, 2);
+  for (int round = 0; round < 12; ++round) {
+    const auto [pause_us, first] = next_attempt(script);
+    EXPECT_GT(pause_us, 0);
+    EXPECT_LE(pause_us, kRoundPauseMaxUs);
+    EXPECT_GE(pause_us, std::min(kBackoffMinUs << round, kRoundPauseMaxUs) / 2);
+    EXPECT_EQ(first, 0U);
+    EXPECT_EQ(next_attempt(script), Attempt(kEndpointSpacingUs, 1U));
+    EXPECT_EQ(next_attempt(script), Attempt(kEndpointSpacingUs, 2U));
+  }
+}
+
+TEST(SeveralDaemons, TheOneThatWasLostIsTriedLast) {
+  Script script(three_daemons());
+  script.cut("connection refused");
+  script.join_one();
+  EXPECT_EQ(script.session.wish().endpoint, 1U);
+  script.advance(3 * kSecond);
+  EXPECT_EQ(next_attempt(script), Attempt(0, 2U)) << "the next one at once";
+  EXPECT_EQ(next_attempt(script), Attempt(kEndpointSpacingUs, 0U));
+  EXPECT_EQ(next_attempt(script), Attempt(kEndpointSpacingUs, 1U));
+  script.resumed(0);
+  script.granted(0);
+}
+
+TEST(SeveralDaemons, OneThatGoesAwayInGoodOrderIsLeftForTheNext) {
+  JoinedScript script{three_daemons()};
+  script.notify(wire::ShutdownNotice{"upgrade"});
+  script.cut("the daemon closed the connection");
+  EXPECT_EQ(script.session.wish().endpoint, 1U);
+  script.resumed(0);
+  script.granted(0);
+}
+
+TEST(SeveralDaemons, OneThatSwallowsPacketsGetsASecondAtFirst) {
+  Script script(three_daemons());
+  for (const int seconds : {1, 2, 4, 5, 5}) {
+    const int connect_seconds = std::min(seconds, 2);
+    for (std::size_t endpoint : {0U, 1U, 2U}) {
+      script.await_wish();
+      EXPECT_EQ(script.session.wish().endpoint, endpoint);
+      const std::uint64_t number = script.session.wish().number;
+      const bool connects = endpoint == 1;
+      if (connects) script.advance(kSecond / 2);
+      if (connects) script.connect();
+      const TimeUs left = (connects ? seconds : connect_seconds) * kSecond;
+      script.advance(left - (connects ? kSecond / 2 : 0) - 1);
+      EXPECT_EQ(script.session.wish().number, number) << seconds;
+      script.advance(1);
+      EXPECT_NE(script.session.wish().number, number) << seconds;
+      EXPECT_EQ(script.session.wish().up, endpoint != 2) << "it took longer than the spacing";
+    }
+    const OpId op = script.next_op++;
+    script.session.connect({op, script.deadline(0)});
+    script.session.on_time(script.now);
+    script.collect();
+    const std::string connection = "no connection within " + std::to_string(connect_seconds);
+    EXPECT_THAT(script.text(op),
+                HasSubstr("tls:a:7117: " + connection +
+                          " s; tls:b:7117: no "
+                          "Welcome within " +
+                          std::to_string(seconds) + " s; tls:c:7117: " + connection + " s"));
+  }
+}
+
+TEST(SeveralDaemons, AfterAWelcomeTheLimitIsShortAgain) {
+  Script script(three_daemons());
+  script.advance(20 * kSecond);
+  script.join_one();
+  script.advance(3 * kSecond);
+  script.cut();
+  const std::uint64_t number = script.session.wish().number;
+  script.advance(kFirstHandshakeTimeoutUs);
+  EXPECT_NE(script.session.wish().number, number);
+}
+
+TEST(SeveralDaemons, OneRoundIsOverOnceEachHadItsFullTime) {
+  SessionOptions options = three_daemons();
+  options.one_round = true;
+  Script script(options);
+  script.session.connect({1, script.deadline(60 * kSecond)});
+  const TimeUs start = script.now;
+  for (const int round : {0, 1}) {
+    script.await_wish();
+    ASSERT_EQ(script.session.wish().endpoint, 0U);
+    script.cut("connection refused");
+    script.await_wish();
+    script.advance_to(script.session.next_deadline());  // b swallows packets
+    script.await_wish();
+    script.cut("connection refused");
+    EXPECT_EQ(script.done(1), round == 1) << "b may be slow";
+  }
+  EXPECT_EQ(script.text(1),
+            "no daemon answered: tls:a:7117: connection refused; tls:b:7117: no connection within "
+            "2 s; tls:c:7117: connection refused");
+  EXPECT_LT(script.now - start, 4 * kSecond);
+}
+
+TEST(SeveralDaemons, CallsFailOnceNoneHasAnsweredForTooLong) {
+  SessionOptions options = three_daemons();
+  options.reconnect_timeout_us = 30 * kSecond;
+  Script script(options);
+  script.join_one();
+  script.advance(3 * kSecond);
+  const OpId begin = script.begin();
+  script.cut("connection reset by peer");
+  const TimeUs lost = script.now;
+  while (script.now < lost + 30 * kSecond - 1) {
+    script.advance_to(std::min(script.session.next_deadline(), lost + 30 * kSecond - 1));
+    script.cut("connection refused");
+  }
+  EXPECT_FALSE(script.done(begin));
+  script.advance(1);
+  EXPECT_EQ(script.status(begin), Status::kUnreachable);
+  EXPECT_EQ(script.text(begin),
+            "begin(0) of worker 3: no connection to a daemon for 30.0 s (tls:a:7117: connection "
+            "refused; tls:b:7117: connection refused; tls:c:7117: connection refused)");
+}
+
+TEST(SeveralDaemons, ARefusalIsGivenOnceAllHaveRefused) {
+  Script lucky(three_daemons());
+  lucky.start_connecting();
+  lucky.refuse(Status::kAuth, "wrong token");
+  EXPECT_FALSE(lucky.done(1));
+  lucky.welcome();
+  EXPECT_EQ(lucky.session.wish().endpoint, 1U);
+  EXPECT_EQ(lucky.status(1), Status::kOk);
+
+  Script unlucky(three_daemons());
+  unlucky.start_connecting();
+  unlucky.refuse(Status::kAuth, "wrong token");
+  unlucky.cut("connection refused");
+  EXPECT_FALSE(unlucky.done(1));
+  unlucky.connect();
+  unlucky.refuse(Status::kAuth, "unknown token");
+  EXPECT_EQ(unlucky.status(1), Status::kAuth);
+  EXPECT_EQ(unlucky.text(1),
+            "tls:a:7117: the daemon refused the connection: wrong token; tls:b:7117: connection "
+            "refused; tls:c:7117: the daemon refused the connection: unknown token");
+}
+
+TEST(SeveralDaemons, TheSentenceAboutAllIsBounded) {
+  SessionOptions options = three_daemons();
+  options.link.endpoints.resize(16, "tls:z:7117");
+  Script script(options);
+  script.session.connect({1});
+  std::string long_text;
+  for (int i = 0; i < 5000; ++i) long_text += "\u00e4";
+  for (int i = 0; i < 16; ++i) {
+    script.connect();
+    script.refuse(Status::kAuth, long_text);
+  }
+  EXPECT_EQ(script.status(1), Status::kAuth);
+  const std::string text = script.text(1);
+  EXPECT_LT(text.size(), 16U * 220U);
+  EXPECT_THAT(text, testing::EndsWith("\u00e4")) << "no half a character";
+}
+
 // ---- A daemon that is away ----------------------------------------------------------------------
 
 TEST(Unreachable, TheFirstConnectionFailsWithEveryEndpointsReason) {

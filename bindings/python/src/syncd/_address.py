@@ -19,6 +19,7 @@ def own_address(daemon: str | Sequence[str] | None) -> str:
         kind, _, rest = endpoint.strip().rpartition("tcp:")[2].rpartition("tls:")
         if not rest or rest.startswith("unix:"):
             continue
+        rest = rest.removeprefix("//")
         host = rest.rsplit(":", 1)[0] if re.search(r":[0-9]+$", rest) else rest
         own = _towards(host.strip("[]"))
         if own:

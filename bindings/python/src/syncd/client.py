@@ -500,9 +500,11 @@ def connect(
     """Opens a client and waits until a daemon has welcomed it. Use it in a `with` statement.
 
     address            one endpoint or several in order of preference: "unix:/run/syncd/syncd.sock",
-                       "tls:host:7117", "tcp:host:7117", "host:7117" or "host". None: the default
-                       Unix socket, then 127.0.0.1:7117. "auto": rank 0 chooses a daemon of its
-                       machine, or starts one, and the other ranks use that (see below)
+                       "tls:host:7117", "tcp:host:7117", "host:7117" or "host"; at most 16, a list
+                       or with commas between. They may belong to several daemons of which one at
+                       a time takes connections. None: the default Unix socket, then
+                       127.0.0.1:7117. "auto": rank 0 chooses a daemon of its machine, or starts
+                       one, and the other ranks use that (see below)
     name               shown to operators; None: the program's name
     token_file         a file that holds the shared token
     connect_timeout    seconds for this call; None: 10, "auto": 60
