@@ -12,12 +12,13 @@ set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
 # Our own libraries, of which no installed package knows: the dependency on it is named below.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS "${CMAKE_LIBRARY_OUTPUT_DIRECTORY}")
-foreach(_component IN ITEMS daemon client server trainer)
+foreach(_component IN ITEMS daemon client server trainer cluster)
   string(TOUPPER ${_component} _COMPONENT)
   set(CPACK_DEBIAN_${_COMPONENT}_PACKAGE_SHLIBDEPS ON)
 endforeach()
 
 set(_section_daemon net)
+set(_section_cluster net)
 set(_section_client libs)
 set(_section_client-dev libdevel)
 set(_section_server libs)
@@ -37,7 +38,9 @@ set(_client "${_deb_client}")
 # Who makes the user that the service runs as, and its folders.
 set(CPACK_DEBIAN_DAEMON_PACKAGE_DEPENDS
   "systemd | systemd-standalone-sysusers, systemd | systemd-standalone-tmpfiles")
-set(CPACK_DEBIAN_DAEMON_PACKAGE_SUGGESTS "syncd-reference-trainer, python3-syncd")
+set(CPACK_DEBIAN_DAEMON_PACKAGE_SUGGESTS "syncd-cluster, syncd-reference-trainer, python3-syncd")
+# The daemon takes a module of its own build only.
+set(CPACK_DEBIAN_CLUSTER_PACKAGE_DEPENDS "syncd ${_exactly}")
 set(CPACK_DEBIAN_CLIENT_PACKAGE_SUGGESTS syncd)
 # pkg-config asks for what the static library needs whatever is linked.
 set(CPACK_DEBIAN_CLIENT-DEV_PACKAGE_DEPENDS "${_client} ${_exactly}, libuv1-dev, libssl-dev (>= 3)")

@@ -11,6 +11,7 @@
 #   python       python3-syncd                the same
 #   trainer      syncd-reference-trainer      the same
 #   trainer-cuda syncd-reference-trainer-cuda the same, where a CUDA toolkit was found
+#   cluster      syncd-cluster                the same, where gRPC was found
 #
 # libsyncd, the daemon inside a program, is a library of its own beside libsyncclient, because it needs
 # RocksDB and a program that only trains should not.
@@ -35,6 +36,9 @@ set(CPACK_COMPONENTS_GROUPING IGNORE)
 set(CPACK_COMPONENTS_ALL daemon client client-dev server server-dev python trainer)
 if(SYNCD_HAS_CUDA)
   list(APPEND CPACK_COMPONENTS_ALL trainer-cuda)
+endif()
+if(SYNCD_HAS_CLUSTER)
+  list(APPEND CPACK_COMPONENTS_ALL cluster)
 endif()
 
 # ---- What they are ---------------------------------------------------------------------------------
@@ -90,6 +94,9 @@ syncd_package(trainer-cuda syncd-reference-trainer-cuda syncd-reference-trainer-
   "trainer that compares synchronization policies - CUDA"
 "This package has the trainer's backend for NVIDIA GPUs. It takes a driver,
 and the libraries of the CUDA toolkit with which it was built.")
+syncd_package(cluster syncd-cluster syncd-cluster
+  "training coordinator syncd on several machines"
+"This package has the part of the daemon that speaks to etcd, with gRPC.")
 
 # ---- The documents that every package has ----------------------------------------------------------
 set(_documents "${CMAKE_CURRENT_BINARY_DIR}/documents")

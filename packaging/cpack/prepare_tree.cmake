@@ -4,7 +4,7 @@
 set(_tree "${CPACK_TEMPORARY_INSTALL_DIRECTORY}")
 execute_process(COMMAND chmod -R u=rwX,go=rX "${_tree}" COMMAND_ERROR_IS_FATAL ANY)
 if(CPACK_GENERATOR STREQUAL "RPM") # its tools read what a library needs only of those that can be executed
-  execute_process(COMMAND find "${_tree}" -name "*.so.*" -type f -exec chmod 755 {} + COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND find "${_tree}" -name "*.so*" -type f -exec chmod 755 {} + COMMAND_ERROR_IS_FATAL ANY)
 endif()
 if(DEFINED ENV{SOURCE_DATE_EPOCH})
   # All of it, because files of the sources have the time at which they were checked out.

@@ -40,6 +40,7 @@ set(CPACK_RPM_server-dev_PACKAGE_REQUIRES
   "${_rpm_server} ${_exactly}, libsyncclient-devel ${_exactly}, pkgconfig(rocksdb), pkgconfig(tomlplusplus)")
 # Who makes the user that the service runs as, and its folders.
 set(CPACK_RPM_daemon_PACKAGE_REQUIRES "systemd")
+set(CPACK_RPM_cluster_PACKAGE_REQUIRES "syncd ${_exactly}")
 set(CPACK_RPM_trainer_PACKAGE_REQUIRES "syncd >= ${PROJECT_VERSION}")
 set(CPACK_RPM_trainer-cuda_PACKAGE_REQUIRES "syncd-reference-trainer ${_exactly}")
 # As in a Debian package: CUDA may also come from an installer or a container.

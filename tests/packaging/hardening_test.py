@@ -27,7 +27,7 @@ import tempfile
 EXPECTED = ("syncd", "syncctl", "syncbench", "reference_trainer", "libsyncclient.so", "libsyncd.so")
 LANDING = b"\xf3\x0f\x1e\xfa"  # endbr64
 # What calls no function that has a checked counterpart with a buffer of known size.
-NO_BUFFERS = ("libsyncd_trainer_cuda.so",)
+NO_BUFFERS = ("libsyncd_trainer_cuda.so", "syncd-cluster.so")
 
 PROBE = """#include <stdio.h>
 #include <string.h>

@@ -1,0 +1,1 @@
+int syncd_test_no_module = 0;
