@@ -5,7 +5,6 @@ import ctypes
 import json
 import os
 import pathlib
-import shutil
 import signal
 import socket
 import subprocess
@@ -29,10 +28,6 @@ def _die_with_parent():
 
 def program(name):
     return os.path.join(os.environ["SYNCD_TEST_BIN_DIR"], name)
-
-
-def has_etcd():
-    return shutil.which("etcd") is not None
 
 
 def free_ports(count):

@@ -11,9 +11,19 @@ import statistics
 import time
 
 import pytest
-from support import LEASE_S, Cluster, Etcd, Member, Workers, free_ports, has_etcd, wait_until
+from support import (
+    LEASE_S,
+    Cluster,
+    Etcd,
+    Member,
+    Process,
+    Workers,
+    free_ports,
+    program,
+    wait_until,
+)
 
-pytestmark = pytest.mark.skipif(not has_etcd(), reason="etcd is not installed (package etcd-server)")
+small = pytest.mark.small  # of which tests/run --all runs
 
 
 @pytest.fixture
@@ -32,6 +42,7 @@ def check(cluster, acknowledged):
     assert not lost and not doubled, (lost[:10], doubled[:10])
 
 
+@small
 def test_leaders_are_killed(cluster):
     workers = Workers(cluster.address())
     took = []
@@ -47,6 +58,7 @@ def test_leaders_are_killed(cluster):
     check(cluster, workers.finish())
 
 
+@small
 def test_a_leader_that_is_stopped_for_longer_than_its_lease_follows(cluster):
     workers = Workers(cluster.address())
     leader = cluster.leader()
@@ -61,6 +73,7 @@ def test_a_leader_that_is_stopped_for_longer_than_its_lease_follows(cluster):
     check(cluster, acknowledged)
 
 
+@small
 def test_a_leader_goes_in_good_order(cluster):
     workers = Workers(cluster.address())
     leader = cluster.leader()
@@ -117,6 +130,7 @@ def test_status_names_leader_and_members(cluster):
     assert re.search(r"^cluster lab, generation 1\nleader m\d, term 1\.\d+\n", status), status
 
 
+@small
 def test_what_a_member_refuses(cluster, tmp_path):
     def refusal(name, more="", etcd=cluster.etcd):
         directory = tmp_path / f"other-{name}-{len(more)}"
@@ -141,8 +155,6 @@ def test_what_a_member_refuses(cluster, tmp_path):
 
 
 def test_a_copy_opens_only_as_one(cluster):
-    from support import Process, program
-
     Workers(cluster.address()).finish()
     member = cluster.leader()
     member.kill()
