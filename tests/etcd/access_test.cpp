@@ -149,7 +149,7 @@ TEST_F(EtcdTls, ItsLackIsNoWordAboutTheTransaction) {
   SYNCD_NEEDS_ETCD();
   EtcdServers servers(setup());
   const auto expect_unknown = [&](const EtcdOptions& options, const std::string& part) {
-    const Answer answer = open_client(options)->transact(just({put("a", "1")}), 0, 5 * kSeconds);
+    const Answer answer = open_client(options)->transact(just({put("a", "1")}), 0, kTimeout);
     EXPECT_TRUE(is(Answer::Kind::kUnknown, answer, options.endpoints[0]));
     EXPECT_TRUE(is(Answer::Kind::kUnknown, answer, part));
   };

@@ -72,29 +72,36 @@ TEST(Etcd, NamesItsVersion) {
   EXPECT_EQ(version.substr(0, 2), "3.");
 }
 
+TEST(EtcdLease, CountsInSecondsAndIsGrantedOnce) {
+  SYNCD_NEEDS_ETCD();
+  EtcdServers servers;
+  const auto etcd = open_client(servers.options());
+  const auto granted = etcd->grant(7, 59'500'000, kTimeout);
+  ASSERT_TRUE(granted.known) << granted.error;
+  EXPECT_EQ(granted.ttl, 60 * kSeconds) << "rounded up to seconds";
+  const auto kept = etcd->keep_alive(7, kTimeout);
+  ASSERT_TRUE(kept.known) << kept.error;
+  EXPECT_EQ(kept.ttl, 60 * kSeconds);
+  const auto again = etcd->grant(7, 60 * kSeconds, kTimeout);
+  EXPECT_FALSE(again.known);
+  EXPECT_NE(again.error.find("lease already exists"), std::string::npos) << again.error;
+}
+
 TEST(EtcdLease, KeysGoWithIt) {
   SYNCD_NEEDS_ETCD();
   EtcdServers servers;
   const auto etcd = open_client(servers.options());
-  constexpr LeaseId kLease = 7;
-
-  const auto granted = etcd->grant(kLease, 2'500'000, kTimeout);
-  ASSERT_TRUE(granted.known) << granted.error;
-  EXPECT_EQ(granted.ttl, 3 * kSeconds) << "rounded up to seconds";
-  ASSERT_TRUE(happened(
-      etcd->transact(just({put_on_lease("leader", "me"), put("other", "x")}), kLease, kTimeout)));
-  const auto kept = etcd->keep_alive(kLease, kTimeout);
-  ASSERT_TRUE(kept.known) << kept.error;
-  EXPECT_EQ(kept.ttl, 3 * kSeconds);
-
-  const auto again = etcd->grant(kLease, 2 * kSeconds, kTimeout);
-  EXPECT_FALSE(again.known);
-  EXPECT_NE(again.error.find("lease already exists"), std::string::npos) << again.error;
-
+  // On a busy machine one may run out before it is used.
+  LeaseId lease = 0;
+  wait_until("a lease to be used in time", [&] {
+    return etcd->grant(++lease, kSeconds, kTimeout).known &&
+           etcd->transact(just({put_on_lease("leader", "me"), put("other", "x")}), lease, kTimeout)
+                   .kind == Answer::Kind::kThen;
+  });
   wait_until("the lease to run out", [&] {
     return text(etcd->transact(just({get("leader"), get("other")}), 0, kTimeout)) == "other=x";
   });
-  const auto gone = etcd->keep_alive(kLease, kTimeout);
+  const auto gone = etcd->keep_alive(lease, kTimeout);
   EXPECT_TRUE(gone.known) << gone.error;
   EXPECT_EQ(gone.ttl, 0);
 }
@@ -103,17 +110,20 @@ TEST(EtcdLease, KeepAlivesHoldItLongerThanItsTime) {
   SYNCD_NEEDS_ETCD();
   EtcdServers servers;
   const auto etcd = open_client(servers.options());
-  ASSERT_TRUE(etcd->grant(8, 3 * kSeconds, kTimeout).known);
-  ASSERT_TRUE(happened(etcd->transact(just({put_on_lease("leader", "me")}), 8, kTimeout)));
-  const Deadline end(Milliseconds(5'000));
-  bool held = true;
-  while (held && !end.passed()) {
-    const auto kept = etcd->keep_alive(8, kTimeout);
-    held = kept.known && kept.ttl > 0;
-    std::this_thread::sleep_for(Milliseconds(50));
+  // On a busy machine they may come too late.
+  bool held = false;
+  for (LeaseId lease = 1; lease <= 10 && !held; ++lease) {
+    const Deadline end(Milliseconds(3'500));
+    held = etcd->grant(lease, 2 * kSeconds, kTimeout).known &&
+           etcd->transact(just({put_on_lease("leader", "me")}), lease, kTimeout).kind ==
+               Answer::Kind::kThen;
+    while (held && !end.passed()) {
+      held = etcd->keep_alive(lease, kTimeout).ttl > 0;
+      std::this_thread::sleep_for(Milliseconds(50));
+    }
+    held = held && text(etcd->transact(just({get("leader")}), 0, kTimeout)) == "leader=me";
   }
   EXPECT_TRUE(held);
-  EXPECT_EQ(text(etcd->transact(just({get("leader")}), 0, kTimeout)), "leader=me");
 }
 
 TEST(EtcdLease, MayBeRevokedTwice) {
@@ -178,8 +188,11 @@ TEST(Etcd, AFullOneIsNoWordAboutTheTransaction) {
   }
   EXPECT_TRUE(is(Answer::Kind::kUnknown, answer, "database space exceeded (RESOURCE_EXHAUSTED)"));
   EXPECT_EQ(etcd->keep_alive(5, kTimeout).ttl, 60 * kSeconds);
-  EXPECT_EQ(etcd->transact(just({get("k", "l")}), 0, kTimeout).got.size(),
-            static_cast<std::size_t>(put_keys - 1));
+  // The one that met the limit may have happened nevertheless.
+  const std::size_t got = etcd->transact(just({get("k", "l")}), 0, kTimeout).got.size();
+  EXPECT_TRUE(got == static_cast<std::size_t>(put_keys) ||
+              got + 1 == static_cast<std::size_t>(put_keys))
+      << got;
   // Deletes still happen.
   EXPECT_TRUE(happened(etcd->transact(just({remove("k", "l")}), 0, kTimeout)));
   std::string error;
@@ -263,7 +276,10 @@ class Rewritten {
   // The put that makes revision base_ + n is of key (n - 1) mod keys_.
   void write() {
     for (std::int64_t number = 1; !stop_; ++number) {
-      EXPECT_EQ(must_put(static_cast<int>((number - 1) % keys_), number), base_ + number);
+      const int i = static_cast<int>((number - 1) % keys_);
+      const Answer answer = etcd_->transact(just({put(key(i), value(number))}), 0, kTimeout);
+      EXPECT_TRUE(happened(answer));
+      EXPECT_EQ(answer.revision, base_ + number);
       written_ = number;
     }
   }
