@@ -128,11 +128,13 @@ std::unique_ptr<store::Store> Daemon::lead(std::string& error) {
     error = "--store-salvage: a member's store is a copy: move it away, and syncd makes another";
     return nullptr;
   }
+  if (!server::make_store_parents(reloader_.config(), error)) return nullptr;
   cluster::Host::Options options;
   options.version = SYNCD_VERSION;
   options.store = server::store_options(reloader_.config());
   options.log = sink_;
   options.on_waiting = [this](const std::string& status) { manager_.waiting(status); };
+  options.on_hangup = [this] { log_.reopen(); };
   options.on_restart = [this] { ready_file_.remove(); };
   host_ = std::make_unique<cluster::Host>(reloader_.config(), std::move(options));
   return host_->lead(error);
@@ -152,6 +154,7 @@ ExitCode Daemon::start(std::string& error) {
   if (!pages_->serve(reloader_.config(), error)) return kCannotListen;
   // Before anybody is told that it is ready: a signal that comes earlier ends the process.
   signals_.listen(&loop_, {SIGTERM, SIGINT, SIGHUP});
+  if (host_) host_->raise_signals();
   if (!ready_file_.write(server_->endpoints(), error)) return kOther;
   write(LogLevel::kInfo, "ready");
   manager_.ready(&loop_);
@@ -190,6 +193,7 @@ void Daemon::on_idle() {
 
 void Daemon::stop(const std::string& reason) {
   stopping_ = true;
+  if (host_) host_->stopping();
   manager_.stopping(reloader_.config().shutdown_timeout_us, reason);
   server_->stop(reason, [this](const std::string& problem) {
     if (!problem.empty()) exit_code_ = fail(kBadStore, problem);

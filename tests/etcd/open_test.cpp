@@ -61,7 +61,7 @@ TEST(OpenEtcd, NamesAFileThatCannotBeRead) {
   const std::string missing = directory.file("missing");
   EXPECT_TRUE(
       has(with(&EtcdOptions::ca_file, missing), "cluster.ca: " + missing + ": No such file"));
-  EXPECT_TRUE(has(with(&EtcdOptions::certificate_file, missing), "cluster.cert: " + missing));
+  EXPECT_TRUE(has(with(&EtcdOptions::certificate_file, missing), "cluster.certificate: " + missing));
   EXPECT_TRUE(has(with(&EtcdOptions::key_file, missing), "cluster.key: " + missing));
   EXPECT_TRUE(
       has(with(&EtcdOptions::ca_file, directory.path()), "cluster.ca: " + directory.path()));
@@ -70,7 +70,7 @@ TEST(OpenEtcd, NamesAFileThatCannotBeRead) {
   EXPECT_TRUE(has(with(&EtcdOptions::ca_file, empty), "it holds no PEM text"));
   EXPECT_TRUE(has(with(&EtcdOptions::key_file, ""), "but cluster.key is not: set both or neither"));
   EXPECT_TRUE(has(with(&EtcdOptions::certificate_file, ""),
-                  "but cluster.cert is not: set both or neither"));
+                  "but cluster.certificate is not: set both or neither"));
   write_private_file(directory.file("open.key"), read_file(files.key("member")), 0644);
   EXPECT_TRUE(has(with(&EtcdOptions::key_file, directory.file("open.key")), "chmod 0600"));
 }

@@ -21,7 +21,7 @@ void ManagerReports::recovering() {
   const std::uint64_t now_ns = uv_hrtime();
   if (told_ns_ != 0 && now_ns < told_ns_ + kRecoveringNs) return;
   told_ns_ = now_ns;
-  manager_.tell("EXTEND_TIMEOUT_USEC=60000000\nSTATUS=recovering from the store");
+  manager_.tell("EXTEND_TIMEOUT_USEC=60000000\nWATCHDOG=1\nSTATUS=recovering from the store");
 }
 
 void ManagerReports::waiting(const std::string& status) {

@@ -7,7 +7,7 @@
 #include "daemon/core/cluster/format.h"
 #include "daemon/core/cluster/take_over.h"
 #include "daemon/edge/cluster/random_number.h"
-#include "proto/base/file.h"
+#include "proto/transport/secret_file.h"
 
 namespace syncd::cluster {
 
@@ -20,8 +20,9 @@ bool etcd_options(const config::Config& config, EtcdOptions& options, std::strin
   options.user = cluster.user;
   options.silence = cluster.lease_us / 6;
   if (cluster.password_file.empty()) return true;
-  if (!read_file(cluster.password_file, options.password)) {
-    error = "cluster.password_file: " + cluster.password_file + " cannot be read";
+  std::string why;
+  if (!read_secret_file(cluster.password_file, kTokenBytesMax, options.password, why)) {
+    error = "cluster.password_file: " + why;
     return false;
   }
   while (options.password.ends_with('\n')) options.password.pop_back();

@@ -16,7 +16,8 @@ namespace syncd::cluster {
 namespace {
 
 // A member whose disk takes nothing for so long leaves leading to others.
-constexpr Micros kDiskTimeout = 60'000'000;
+constexpr Micros kDiskTimeout = 20'000'000;
+constexpr Micros kProgressEvery = 1'000'000;
 
 }  // namespace
 
@@ -46,8 +47,8 @@ bool parse_stamp(const std::string& text, Stamp& stamp) {
   return to_text(stamp) == text;
 }
 
-Copy::Copy(store::Options options, Fetch fetch)
-    : options_(std::move(options)), fetch_(std::move(fetch)) {
+Copy::Copy(store::Options options, Fetch fetch, std::function<void()> progress)
+    : options_(std::move(options)), fetch_(std::move(fetch)), progress_(std::move(progress)) {
   options_.is_copy = true;
 }
 
@@ -91,44 +92,61 @@ bool Copy::load(std::string& error) {
   return true;
 }
 
-bool Copy::take_up(const Config& config, const TakeOver& read, CatchUp& how, std::string& error) {
-  const bool is_of_it = stamp_.cluster == config.cluster;
-  if (stamp_.generation != 0 && !is_of_it) {
+Copy::Took Copy::take_up(const Config& config, const TakeOver& read, std::string& error) {
+  if (store_ == nullptr && !open(error)) return Took::kNotYet;
+  if (stamp_.generation != 0 && stamp_.cluster != config.cluster) {
     error = "store " + options_.path +
             " is a copy of another cluster's history: name another directory for this member";
-    return false;
+    return Took::kRefused;
   }
-  how = CatchUp::kRebuild;
-  if (stamp_.generation == config.generation) {
-    how = how_to_catch_up(read, stamp_.tail);
-  } else if (stamp_.generation == 0 && read.first.index == 1) {
-    how = CatchUp::kFollow;  // an empty copy, and the log from its beginning
+  if (stamp_.generation == config.generation &&
+      how_to_catch_up(read, stamp_.tail) == CatchUp::kSetBack) {
+    error = fmt::format(
+        "etcd has gone back behind the copy {} (its log ends at entry {}, the copy has {}): "
+        "acknowledged pushes would vanish. Nothing was changed; see SEVERAL MACHINES in syncd(8)",
+        options_.path, read.tail.index, stamp_.tail.index);
+    return Took::kRefused;
   }
-  if (how == CatchUp::kSetBack) return true;
-  if (how == CatchUp::kRebuild && !begin_anew(config, read, error)) return false;
+  if (take_all(config, read, error)) return Took::kAll;
+  // What is known of the copy may be ahead of it now: the next time begins with what it has.
+  std::string ignored;
+  if (store_ != nullptr) store_->close(0, ignored);
+  store_.reset();
+  return Took::kNotYet;
+}
+
+bool Copy::take_all(const Config& config, const TakeOver& read, std::string& error) {
+  const bool follows = stamp_.generation == config.generation
+                           ? how_to_catch_up(read, stamp_.tail) == CatchUp::kFollow
+                           : stamp_.generation == 0 && read.first.index == 1;
+  if (!follows && !begin_anew(config, read, error)) return false;
   stamp_.cluster = config.cluster;
   stamp_.generation = config.generation;
-  if (!follow(read, error)) return false;
   store::Batch batch;
-  if (!take_snapshots(read, false, batch, error)) return false;
-  return (batch.snapshots.empty() || submit(std::move(batch), error)) && wait(submitted_, error);
+  if (!follow(read, error) || !take_snapshots(read, false, batch, error)) return false;
+  if (!batch.snapshots.empty() && !submit(std::move(batch), error)) return false;
+  fetched_.clear();
+  return wait(submitted_, error);
+}
+
+bool Copy::set_store_aside(std::string& error) {
+  if (!store_->close(kDiskTimeout, error)) return false;
+  store_.reset();
+  set_aside_ = fmt::format("{}.set_aside-{}", options_.path, wall_clock_us() / 1'000'000);
+  std::error_code code;
+  std::filesystem::rename(options_.path, set_aside_, code);
+  if (!code) return true;
+  error = fmt::format(
+      "the copy {} ends before the cluster's log begins, and cannot be set aside as {}: {}; move "
+      "its files away",
+      options_.path, set_aside_, code.message());
+  set_aside_.clear();
+  return false;
 }
 
 // An empty store with all snapshots in it, as of the entry before the log's first.
 bool Copy::begin_anew(const Config& config, const TakeOver& read, std::string& error) {
-  if (stamp_.generation != 0) {
-    if (!store_->close(kDiskTimeout, error)) return false;
-    store_.reset();
-    set_aside_ = fmt::format("{}.set_aside-{}", options_.path, wall_clock_us() / 1'000'000);
-    std::error_code code;
-    std::filesystem::rename(options_.path, set_aside_, code);
-    if (code) {
-      error = "cannot set the copy " + options_.path + " aside, as " + set_aside_ + ": " +
-              code.message();
-      return false;
-    }
-    if (!open(error)) return false;
-  }
+  if (stamp_.generation != 0 && (!set_store_aside(error) || !open(error))) return false;
   store::Batch batch;
   if (!take_snapshots(read, true, batch, error)) return false;
   const Nonce nonce = read.log.empty() ? read.tail.nonce : read.log.front().previous;
@@ -142,9 +160,11 @@ bool Copy::take_snapshots(const TakeOver& read, bool all, store::Batch& batch, s
   for (const auto& [job, pointer] : read.pointers) {
     if (pointer.sequence <= snapshots_[job]) continue;
     if (!all && pointer.sequence > last_[job]) continue;
-    std::string bytes;
+    if (progress_) progress_();
+    auto& [known, bytes] = fetched_[job];
+    if (known != pointer && !fetch_(job, pointer, bytes, error)) return false;
+    known = pointer;
     JobSnapshot snapshot;
-    if (!fetch_(job, pointer, bytes, error)) return false;
     if (!decode_snapshot(bytes, snapshot, error) || snapshot.created.job != job ||
         snapshot.sequence != pointer.sequence) {
       error = fmt::format("the snapshot of job #{} in etcd is damaged: {}", job, error);
@@ -159,6 +179,7 @@ bool Copy::take_snapshots(const TakeOver& read, bool all, store::Batch& batch, s
 
 bool Copy::follow(const TakeOver& read, std::string& error) {
   for (const Entry& entry : read.log) {
+    if (progress_) progress_();
     const Index index = read.first.index + static_cast<Index>(&entry - read.log.data());
     if (index <= stamp_.tail.index) continue;
     std::vector<Record> records;
@@ -168,6 +189,9 @@ bool Copy::follow(const TakeOver& read, std::string& error) {
     }
     store::Batch batch;
     for (Record& record : records) {
+      // Of a job that is gone, and whose beginning is, too, there may be an end left.
+      const bool begins = record.kind == RecordKind::kJobCreated;
+      if (!begins && !last_.contains(record.job)) continue;
       Sequence& last = last_[record.job];
       if (record.sequence <= last) continue;
       last = record.sequence;
@@ -191,9 +215,13 @@ bool Copy::submit(store::Batch&& batch, std::string& error) {
 
 bool Copy::wait(Ticket ticket, std::string& error) {
   std::unique_lock lock(mutex_);
-  const bool done = changed_.wait_for(lock, std::chrono::microseconds(kDiskTimeout),
-                                      [&] { return committed_ >= ticket || failed_; });
-  if (done && !failed_) return true;
+  for (Micros waited = 0; waited < kDiskTimeout; waited += kProgressEvery) {
+    const bool done = changed_.wait_for(lock, std::chrono::microseconds(kProgressEvery),
+                                        [&] { return committed_ >= ticket || failed_; });
+    if (done && !failed_) return true;
+    if (done) break;
+    if (progress_) progress_();
+  }
   error = problem_.empty() ? "store " + options_.path + " does not write" : problem_;
   return false;
 }

@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "daemon/core/cluster/format.h"
 #include "daemon/core/cluster/take_over.h"
@@ -38,7 +39,8 @@ class Copy {
   using Fetch = std::function<bool(JobId job, const Pointer& pointer, std::string& bytes,
                                    std::string& error)>;
 
-  Copy(store::Options options, Fetch fetch);
+  // `progress` is called again and again while a call takes long; it may be empty.
+  Copy(store::Options options, Fetch fetch, std::function<void()> progress = {});
   ~Copy();
   Copy(const Copy&) = delete;
   Copy& operator=(const Copy&) = delete;
@@ -46,10 +48,14 @@ class Copy {
   bool open(std::string& error);
   const Stamp& stamp() const { return stamp_; }
 
-  // Takes up what `read` has, in the cluster and generation of `config`. kSetBack: nothing was
-  // done, and this copy must not be led from nor overwritten. kRebuild: as for kFollow, but the
-  // earlier copy was set aside, in the directory that set_aside() names.
-  bool take_up(const Config& config, const TakeOver& read, CatchUp& how, std::string& error);
+  enum class Took : std::uint8_t {
+    kAll,      // of what was read, and the disk has it
+    kNotYet,   // `error` says why: try again
+    kRefused,  // this copy must not be led from nor overwritten, and was not changed
+  };
+  // Takes up what `read` has, in the cluster and generation of `config`. A copy that ends before
+  // the log begins is set aside, in the directory that set_aside() then names, and made anew.
+  Took take_up(const Config& config, const TakeOver& read, std::string& error);
   const std::string& set_aside() const { return set_aside_; }
 
   // The store, opened and nothing else done with it, for whoever leads. The copy is closed.
@@ -57,6 +63,8 @@ class Copy {
 
  private:
   bool load(std::string& error);
+  bool take_all(const Config& config, const TakeOver& read, std::string& error);
+  bool set_store_aside(std::string& error);
   bool begin_anew(const Config& config, const TakeOver& read, std::string& error);
   bool take_snapshots(const TakeOver& read, bool all, store::Batch& batch, std::string& error);
   bool follow(const TakeOver& read, std::string& error);
@@ -65,6 +73,9 @@ class Copy {
 
   store::Options options_;
   const Fetch fetch_;
+  const std::function<void()> progress_;
+  // What was fetched for a rebuild that has not succeeded yet.
+  std::map<JobId, std::pair<Pointer, std::string>> fetched_;
   Stamp stamp_;
   std::string set_aside_;
   std::map<JobId, Sequence> last_;       // of each job's records

@@ -29,20 +29,16 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return list;
 }
 
-// While no loop takes signals.
+// Signals that came while no loop took them.
 volatile std::sig_atomic_t stop_signal = 0;
+volatile std::sig_atomic_t hangups = 0;
 
-void on_stop_signal(int number) {
-  stop_signal = number;
-}
-
-void set_handlers(bool own) {
-  struct sigaction action {};
-  action.sa_handler = own ? on_stop_signal : SIG_DFL;
-  sigaction(SIGTERM, &action, nullptr);
-  sigaction(SIGINT, &action, nullptr);
-  action.sa_handler = own ? SIG_IGN : SIG_DFL;  // a reload: nothing is in force yet
-  sigaction(SIGHUP, &action, nullptr);
+void on_signal(int number) {
+  if (number == SIGHUP) {
+    hangups = 1;
+  } else {
+    stop_signal = number;
+  }
 }
 
 }  // namespace
@@ -72,22 +68,34 @@ std::unique_ptr<store::Store> Host::lead(std::string& error) {
   member.store = options_.store;
   member.log = options_.log;
   member.on_deposed = [this](const std::string& reason) { restart(reason); };
-  membership_ = std::make_unique<Membership>(std::move(member), *etcd_);
-  set_handlers(true);
-  const std::string status = fmt::format("member '{}' of cluster '{}', which another one leads",
-                                         config_.cluster.member_name(), config_.cluster.name);
-  const auto is_stopped = [&] {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaction(number, &action, nullptr);
+  const std::string status = fmt::format("follows in cluster '{}', as member '{}'",
+                                         config_.cluster.name, config_.cluster.member_name());
+  bool hung_up = false;
+  const auto wait = [&] {
     options_.on_waiting(status);
+    if (hangups != 0 && !hung_up) options_.on_hangup();
+    hung_up = hangups != 0;
+  };
+  member.progress = wait;
+  membership_ = std::make_unique<Membership>(std::move(member), *etcd_);
+  std::unique_ptr<store::Store> store;
+  const auto is_stopped = [&] {
+    wait();
     return stop_signal != 0;
   };
-  std::unique_ptr<store::Store> store;
   const Membership::Outcome outcome = membership_->follow(is_stopped, store, error);
-  set_handlers(false);
-  if (outcome != Membership::Outcome::kLeads) membership_->leave();
-  if (stop_signal == 0) return store;
-  // It came at the very end.
-  if (store != nullptr) raise(stop_signal);
+  if (stop_signal != 0) store.reset();
+  if (store == nullptr) membership_->leave();
+  if (stop_signal != 0 && outcome != Membership::Outcome::kFailed) error.clear();
   return store;
+}
+
+void Host::raise_signals() {
+  if (hangups != 0) raise(SIGHUP);
+  if (stop_signal != 0) raise(stop_signal);
 }
 
 void Host::watch(uv_loop_t* loop) {
@@ -110,6 +118,12 @@ void Host::close() {
 void Host::restart(const std::string& reason) {
   static std::mutex once;  // several threads may notice it
   const std::lock_guard lock(once);
+  if (is_stopping_) {
+    options_.log(
+        {LogLevel::kWarn, "deposed", {{"cluster", config_.cluster.name}, {"reason", reason}}});
+    options_.on_restart();
+    _exit(0);  // all that was acknowledged is in etcd
+  }
   options_.log({LogLevel::kWarn,
                 "deposed",
                 {{"cluster", config_.cluster.name},

@@ -5,6 +5,7 @@
 
 #include <uv.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,6 +26,7 @@ class Host {
     std::function<void(const LogLine&)> log;  // any thread
     // Several times a second while it waits.
     std::function<void(const std::string& status)> on_waiting;
+    std::function<void()> on_hangup;  // it got SIGHUP while it waits
     // Any thread, before the program is started anew.
     std::function<void()> on_restart;
   };
@@ -40,7 +42,13 @@ class Host {
   // The store has been read: from now on the loop must turn, and does so without traffic, too.
   void watch(uv_loop_t* loop);
   // Before anything leaves. If this member leads no longer, it does not return.
-  void check() const { membership_->may_answer(); }
+  void check() {
+    if (!membership_->may_answer()) restart("it leads no longer");
+  }
+  // The loop takes signals now: those that came since lead() began are raised again.
+  void raise_signals();
+  // The daemon stops: if it is deposed from now on, it ends instead of starting anew.
+  void stopping() { is_stopping_ = true; }
   // The object may be destroyed when the loop has closed the handle.
   void close();
   // After the store was closed: the next leader need not wait for the lease.
@@ -55,6 +63,7 @@ class Host {
   std::unique_ptr<Membership> membership_;
   uv_timer_t timer_{};
   bool is_open_ = false;
+  std::atomic<bool> is_stopping_{false};
 };
 
 // Keeps the command line and the environment for Host. Call first in main(), once.

@@ -90,13 +90,15 @@ bool read_files(const EtcdOptions& options, EtcdAccess& access, std::string& err
   }
   if (options.certificate_file.empty() != options.key_file.empty()) {
     error = options.key_file.empty()
-                ? "cluster.cert is set (" + options.certificate_file + "), but cluster.key is not"
-                : "cluster.key is set (" + options.key_file + "), but cluster.cert is not";
+                ? "cluster.certificate is set (" + options.certificate_file +
+                      "), but cluster.key is not"
+                : "cluster.key is set (" + options.key_file + "), but cluster.certificate is not";
     error += ": set both or neither";
     return false;
   }
   if (options.key_file.empty()) return true;
-  if (!read_pem("cluster.cert", options.certificate_file, access.certificate, error)) return false;
+  if (!read_pem("cluster.certificate", options.certificate_file, access.certificate, error))
+    return false;
   std::string why;
   if (!read_secret_file(options.key_file, kPemBytesMax, access.key, why)) {
     error = "cluster.key: " + why;

@@ -139,8 +139,11 @@ bool Membership::read_config(const Answer& answer, std::string& error) {
 
 bool Membership::prepare(std::string& error) {
   copy_ = std::make_unique<Copy>(
-      options_.store, [this](JobId job, const Pointer& pointer, std::string& bytes,
-                             std::string& why) { return fetch(job, pointer, bytes, why); });
+      options_.store,
+      [this](JobId job, const Pointer& pointer, std::string& bytes, std::string& why) {
+        return fetch(job, pointer, bytes, why);
+      },
+      options_.progress);
   if (!copy_->open(error)) return false;
   if (!begin_lease(error)) return false;
   leadership_.emplace(keys_, kShard, options_.member, process_, config_.generation);
@@ -240,9 +243,12 @@ bool Membership::register_member(const Answer& seen, std::string& error) {
   const KeyValue* mine = seen.find(key_);
   Member there;
   if (mine != nullptr && decode(mine->value, there) && there.process != process_) {
-    if (other_ != mine->value) {
-      other_ = mine->value;
+    if (other_ != there.process) {
+      other_ = there.process;
       other_since_ = now();
+      say(LogLevel::kWarn, "member_waits",
+          {{"member", options_.member},
+           {"reason", "another process has this member's name, or had it a moment ago"}});
     }
     if (now() - other_since_ < kOtherLeases * options_.lease) return true;
     error = fmt::format("a member '{}' is alive, at {}: give this one another cluster.member",
@@ -277,7 +283,7 @@ void Membership::note_leader(const Answer& seen) {
 bool Membership::catch_up(std::string& error) {
   const Index from =
       copy_->stamp().generation == config_.generation ? copy_->stamp().tail.index + 1 : Index{1};
-  const Answer answer = etcd_.transact(take_over_read(keys_, from), 0, 10 * call_timeout());
+  const Answer answer = etcd_.transact(take_over_read(keys_, from), 0, read_timeout());
   if (answer.kind != Answer::Kind::kThen) return true;  // the next look tries again
   TakeOver read;
   if (!parse_take_over(keys_, answer, read, error, from)) return false;
@@ -285,19 +291,10 @@ bool Membership::catch_up(std::string& error) {
   return take_up(read, is_up, error);
 }
 
-// `is_up`: the copy has all of it.
+// `is_up`: the copy has all of it. False: this member cannot take part.
 bool Membership::take_up(const TakeOver& read, bool& is_up, std::string& error) {
-  CatchUp how{};
   std::string problem;
-  const bool done = copy_->take_up(config_, read, how, problem);
-  if (done && how == CatchUp::kSetBack) {
-    error = fmt::format(
-        "etcd has gone back behind this member's copy {} (its log ends at entry {}, the copy has "
-        "{}): acknowledged pushes would vanish. Nothing was changed; see \"etcd restored from a "
-        "backup\" in syncd(8)",
-        options_.store.path, read.tail.index, copy_->stamp().tail.index);
-    return false;
-  }
+  const Copy::Took took = copy_->take_up(config_, read, problem);
   if (!copy_->set_aside().empty() && copy_->set_aside() != set_aside_told_) {
     set_aside_told_ = copy_->set_aside();
     say(LogLevel::kWarn, "copy_set_aside",
@@ -305,15 +302,22 @@ bool Membership::take_up(const TakeOver& read, bool& is_up, std::string& error) 
          {"moved_to", set_aside_told_},
          {"hint", "it ended before the cluster's log begins; older history is in there"}});
   }
-  is_up = done;
-  if (!done) say_problem(problem);
+  is_up = took == Copy::Took::kAll;
+  if (took == Copy::Took::kRefused) {
+    error = problem;
+    return false;
+  }
+  if (problem != take_up_problem_told_ && !is_up) {
+    say(LogLevel::kWarn, "copy_behind", {{"store", options_.store.path}, {"reason", problem}});
+  }
+  take_up_problem_told_ = problem;
   return true;
 }
 
 bool Membership::fetch(JobId job, const Pointer& pointer, std::string& bytes, std::string& error) {
   const std::string prefix = keys_.snapshot_parts(job, pointer.term, pointer.sequence);
-  const Answer answer = etcd_.transact({{}, {{Op::Kind::kGet, prefix, "", end_of(prefix)}}, {}}, 0,
-                                       10 * call_timeout());
+  const Answer answer =
+      etcd_.transact({{}, {{Op::Kind::kGet, prefix, "", end_of(prefix)}}, {}}, 0, read_timeout());
   bytes.clear();
   std::uint32_t parts = 0;
   for (const KeyValue& item : answer.got) {
@@ -346,9 +350,11 @@ bool Membership::take_turn(std::unique_ptr<store::Store>& store, std::string& er
   }
   if (const auto attempt = leadership_->next(now())) {
     const bool reads = leadership_->state() == Leadership::State::kReads;
+    if (reads) keeper_->hold(true);
     const Answer answer = etcd_.transact(attempt->transaction, keeper_->id(),
-                                         reads ? 10 * call_timeout() : call_timeout());
+                                         reads ? read_timeout() : call_timeout());
     leadership_->on_answer(attempt->number, answer, now());
+    if (leadership_->state() != Leadership::State::kRecovers) keeper_->hold(false);
   }
   return leadership_->state() != Leadership::State::kRecovers || lead(store, error);
 }

@@ -4,6 +4,7 @@
 // be lost. One thread but where noted.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -32,6 +33,7 @@ struct MembershipOptions {
   bool old_etcd = false;                    // 3.4 is accepted
   store::Options store;                     // of the copy
   std::function<void(const LogLine&)> log;  // any thread
+  std::function<void()> progress;           // called several times a second while it follows
   // Any thread: it leads no longer. Nothing may leave from then on.
   std::function<void(const std::string& reason)> on_deposed;
 };
@@ -78,7 +80,9 @@ class Membership {
            std::vector<std::pair<std::string, std::string>> fields);
   void say_problem(const std::string& problem);
   Micros now() const;
-  Micros call_timeout() const { return options_.lease / 3; }
+  Micros call_timeout() const { return std::min<Micros>(options_.lease / 3, 5'000'000); }
+  // Of a call that reads a log, or parts of a snapshot.
+  Micros read_timeout() const { return 4 * call_timeout(); }
 
   const MembershipOptions options_;
   Etcd& etcd_;
@@ -90,11 +94,12 @@ class Membership {
   std::unique_ptr<Copy> copy_;
   std::unique_ptr<LeaseKeeper> keeper_;
   Micros registered_at_ = 0;
-  std::string other_;  // the value of this member's key, put by another process
+  Nonce other_;  // another process that has this member's name
   Micros other_since_ = 0;
   // What the log said last.
   std::string leader_told_;
   std::string problem_told_;
+  std::string take_up_problem_told_;
   std::string set_aside_told_;
   std::atomic<bool> deposed_{false};
 };

@@ -60,6 +60,17 @@ ShardStore::~ShardStore() {
   close(0, ignored);
 }
 
+// The copy may have snapshots that a leader did not get into etcd any more: without them entries of
+// a job that stands still would never be covered.
+bool ShardStore::load_each(const TakeJob& take, std::string& error) {
+  return copy_->load_each(
+      [&](store::RecoveredJob&& job, std::string& why) {
+        if (job.snapshot) add_snapshot(*job.snapshot);
+        return take(std::move(job), why);
+      },
+      error);
+}
+
 void ShardStore::start(store::CommitCallback callback) {
   callback_ = std::move(callback);
   copy_->start([this](const store::CommitReport& report) { on_copied(report); });
@@ -170,13 +181,15 @@ void ShardStore::take_submitted() {
 
 void ShardStore::add(Submitted&& submitted) {
   const Ticket in_log = log_.add({encode_records(submitted.batch.records, encoder_)});
-  for (const JobSnapshot& snapshot : submitted.batch.snapshots) {
-    Sequence& latest = snapshots_[snapshot.created.job];
-    if (snapshot.sequence <= latest) continue;
-    latest = snapshot.sequence;
-    log_.add_snapshot(snapshot.created.job, latest, encode_snapshot(snapshot, encoder_));
-  }
+  for (const JobSnapshot& snapshot : submitted.batch.snapshots) add_snapshot(snapshot);
   appended_.push_back({in_log, std::move(submitted)});
+}
+
+void ShardStore::add_snapshot(const JobSnapshot& snapshot) {
+  Sequence& latest = snapshots_[snapshot.created.job];
+  if (snapshot.sequence <= latest) return;
+  latest = snapshot.sequence;
+  log_.add_snapshot(snapshot.created.job, latest, encode_snapshot(snapshot, encoder_));
 }
 
 // Jobs that retention has removed from the copy go from etcd, too.

@@ -60,9 +60,7 @@ class ShardStore final : public store::Store {
   ShardStore(Options options, const TakeOver& read, Etcd& etcd, std::unique_ptr<Store> copy);
   ~ShardStore() override;
 
-  bool load_each(const TakeJob& take, std::string& error) override {
-    return copy_->load_each(take, error);
-  }
+  bool load_each(const TakeJob& take, std::string& error) override;
   Epoch removed_epoch() const override { return std::max(copy_->removed_epoch(), removed_epoch_); }
   std::vector<KeptCheckpoint> take_kept_checkpoints() override {
     return copy_->take_kept_checkpoints();
@@ -112,6 +110,7 @@ class ShardStore final : public store::Store {
   bool wait_for_work();
   void take_submitted();
   void add(Submitted&& submitted);
+  void add_snapshot(const JobSnapshot& snapshot);
   void add_removed(const RemovedJobs& removed);
   void settle(std::int64_t took_us);
   void hand_to_copy();

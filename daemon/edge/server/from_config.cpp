@@ -85,9 +85,13 @@ store::Options store_options(const config::Config& config) {
   return options;
 }
 
+bool make_store_parents(const config::Config& config, std::string& error) {
+  return !config.store_path_is_default || make_parents(config.store_path, error);
+}
+
 std::unique_ptr<store::Store> open_store(const config::Config& config, std::string& error) {
   if (config.store_in_memory()) return store::make_memory_store();
-  if (config.store_path_is_default && !make_parents(config.store_path, error)) return nullptr;
+  if (!make_store_parents(config, error)) return nullptr;
   return store::open_rocks_store(store_options(config), error);
 }
 

@@ -13,6 +13,8 @@
 namespace syncd::server {
 
 store::Options store_options(const config::Config& config);
+// Of a default path, whose parents nobody may have made yet.
+bool make_store_parents(const config::Config& config, std::string& error);
 
 // Opens the store, and makes the parents of a default path that nobody has made yet. Null, with a
 // sentence that names the path and the cause in `error`, if that fails. Blocks on the disk.

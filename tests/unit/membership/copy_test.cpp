@@ -45,15 +45,15 @@ TEST_F(CopyTest, AStampIsReadAsItWasWritten) {
 TEST_F(CopyTest, ItFollowsEntryByEntryAndAcrossAnEnd) {
   append({creation(1), push(1, 2)});
   auto copy = open_copy(dir_.store());
-  EXPECT_EQ(take_up(*copy), CatchUp::kFollow);
+  take_up(*copy);
   append({push(1, 3)});
-  EXPECT_EQ(take_up(*copy), CatchUp::kFollow);
-  EXPECT_EQ(take_up(*copy), CatchUp::kFollow) << "nothing new";
+  take_up(*copy);
+  take_up(*copy);  // nothing new
   copy.reset();
   append({push(1, 4)});
   copy = open_copy(dir_.store());
   EXPECT_EQ(copy->stamp().tail.index, 2u);
-  EXPECT_EQ(take_up(*copy), CatchUp::kFollow);
+  take_up(*copy);
   std::string error;
   const auto store = copy->hand_over(error);
   ASSERT_NE(store, nullptr) << error;
@@ -71,9 +71,7 @@ TEST_F(CopyTest, WhatIsBehindIsEnoughToFollow) {
   ASSERT_TRUE(parse_take_over(kKeys, etcd_.apply(take_over_read(kKeys, 3)), read, error, 3))
       << error;
   EXPECT_EQ(read.log.size(), 1u);
-  CatchUp how{};
-  ASSERT_TRUE(copy->take_up(config_, read, how, error)) << error;
-  EXPECT_EQ(how, CatchUp::kFollow);
+  ASSERT_EQ(copy->take_up(config_, read, error), Copy::Took::kAll) << error;
   EXPECT_EQ(copy->stamp().tail, read.tail);
 }
 
@@ -88,9 +86,12 @@ TEST_F(CopyTest, ALogThatWentBackIsNotFollowed) {
                 {Op::Kind::kPut, kKeys.tail(), encode(Tail{})}},
                {}});
   append({creation(1), push(1, 2)});
-  EXPECT_EQ(take_up(*copy), CatchUp::kSetBack) << "behind the copy";
+  std::string error;
+  EXPECT_EQ(copy->take_up(config_, etcd_.read(), error), Copy::Took::kRefused);
+  EXPECT_NE(error.find("(its log ends at entry 1, the copy has 2)"), std::string::npos) << error;
   append({push(1, 3)});
-  EXPECT_EQ(take_up(*copy), CatchUp::kSetBack) << "as far as the copy, with other entries";
+  EXPECT_EQ(copy->take_up(config_, etcd_.read(), error), Copy::Took::kRefused)
+      << "as far as the copy, with other entries";
   EXPECT_EQ(copy->stamp(), stamp);
 }
 
@@ -98,18 +99,52 @@ TEST_F(CopyTest, ACopyOfAnotherClusterIsRefusedAndOneOfAnEarlierGenerationSetAsi
   append({creation(1), push(1, 2)});
   auto copy = open_copy(dir_.store());
   take_up(*copy);
-  CatchUp how{};
   std::string error;
   Config other = config_;
   other.cluster[0] = 8;
-  EXPECT_FALSE(copy->take_up(other, etcd_.read(), how, error));
+  EXPECT_EQ(copy->take_up(other, etcd_.read(), error), Copy::Took::kRefused);
   EXPECT_EQ(error, "store " + dir_.store() +
                        " is a copy of another cluster's history: name another directory for this "
                        "member");
   config_.generation = 2;
-  EXPECT_EQ(take_up(*copy), CatchUp::kRebuild);
+  take_up(*copy);
   EXPECT_EQ(copy->stamp().generation, 2u);
   EXPECT_TRUE(std::filesystem::exists(copy->set_aside() + "/CURRENT")) << copy->set_aside();
+}
+
+// Three jobs, of which only snapshots and the end of the log are in etcd.
+TEST_F(CopyTest, ARebuildThatIsInterruptedMissesNothingTheNextTime) {
+  const TakeOver read = etcd_.read();
+  Nonce nonces{++lives_, 0};
+  ShardLog log(kKeys, lead(), nonces, read.tail, read.first);
+  for (JobId job = 1; job <= 3; ++job) {
+    log.add({encode_records({creation(job), push(job, 2)}, encoder_)});
+    run(log);
+    log.add_snapshot(job, 2, encode_snapshot(store::sample_snapshot(job, 2), encoder_));
+    run(log);
+  }
+  log.remove_before(log.tail().index + 1);
+  run(log);
+  log.add({encode_records({push(2, 3)}, encoder_)});
+  // Of a job that is gone but for its last records.
+  log.add({encode_records({push(9, 7)}, encoder_)});
+  run(log);
+
+  auto copy = open_copy(dir_.store());
+  for (const int left : {0, 1, 1}) {
+    fetches_left_ = left;
+    std::string error;
+    EXPECT_EQ(copy->take_up(config_, etcd_.read(), error), Copy::Took::kNotYet);
+  }
+  fetches_left_ = 1;
+  take_up(*copy);
+  std::string error;
+  const auto store = copy->hand_over(error);
+  ASSERT_NE(store, nullptr) << error;
+  std::vector<store::RecoveredJob> jobs;
+  ASSERT_TRUE(store->load(jobs, error)) << error;
+  ASSERT_EQ(jobs.size(), 3u);
+  EXPECT_EQ(jobs[1].records.size(), 1u);
 }
 
 TEST_F(CopyTest, AStoreOfOneDaemonIsNoCopyAndACopyNoStoreOfOneDaemon) {
