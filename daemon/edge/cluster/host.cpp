@@ -73,11 +73,12 @@ std::unique_ptr<store::Store> Host::lead(std::string& error) {
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaction(number, &action, nullptr);
   const std::string status = fmt::format("follows in cluster '{}', as member '{}'",
                                          config_.cluster.name, config_.cluster.member_name());
-  bool hung_up = false;
-  const auto wait = [&] {
+  const auto wait = [this, status] {
     options_.on_waiting(status);
-    if (hangups != 0 && !hung_up) options_.on_hangup();
-    hung_up = hangups != 0;
+    if (hangups == 0) return;
+    hangups = 0;
+    hung_up_ = true;
+    options_.on_hangup();
   };
   member.progress = wait;
   membership_ = std::make_unique<Membership>(std::move(member), *etcd_);
@@ -94,7 +95,7 @@ std::unique_ptr<store::Store> Host::lead(std::string& error) {
 }
 
 void Host::raise_signals() {
-  if (hangups != 0) raise(SIGHUP);
+  if (hung_up_ || hangups != 0) raise(SIGHUP);
   if (stop_signal != 0) raise(stop_signal);
 }
 

@@ -63,6 +63,7 @@ class Host {
   std::unique_ptr<Membership> membership_;
   uv_timer_t timer_{};
   bool is_open_ = false;
+  bool hung_up_ = false;  // while it waited
   std::atomic<bool> is_stopping_{false};
 };
 
