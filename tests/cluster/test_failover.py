@@ -1,6 +1,6 @@
 """Members of a cluster that are killed, stopped, cut off and started, while workers push.
 
-SYNCD_CLUSTER_RUNS=N: leaders that are killed in one run (default 3); it prints how long each took.
+SYNCD_FAILOVER_RUNS=N: leaders that are killed in one run (default 3); it prints how long each took.
 """
 
 import os
@@ -46,7 +46,7 @@ def check(cluster, acknowledged):
 def test_leaders_are_killed(cluster):
     workers = Workers(cluster.address())
     took = []
-    for _ in range(int(os.environ.get("SYNCD_CLUSTER_RUNS", "3"))):
+    for _ in range(int(os.environ.get("SYNCD_FAILOVER_RUNS", "3"))):
         leader = cluster.leader()
         workers.first_grants(time.monotonic())
         since = time.monotonic()

@@ -85,9 +85,9 @@ TEST(OpenEtcd, NeverRepeatsAPassword) {
 
 class OpenEtcdModule : public testing::Test {
  protected:
-  void TearDown() override { unsetenv("SYNCD_CLUSTER_MODULE"); }
+  void TearDown() override { unsetenv("SYNCD_ETCD_MODULE"); }
   static std::string refusal_of(const std::string& module) {
-    setenv("SYNCD_CLUSTER_MODULE", module.c_str(), 1);
+    setenv("SYNCD_ETCD_MODULE", module.c_str(), 1);
     return refusal(good());
   }
   TempDir directory_;
@@ -95,7 +95,7 @@ class OpenEtcdModule : public testing::Test {
 
 TEST_F(OpenEtcdModule, IsNamedWhereItIsMissingOrNone) {
   const std::string missing = directory_.file("missing.so");
-  EXPECT_EQ(refusal_of(missing), "SYNCD_CLUSTER_MODULE names " + missing + ", which is not there");
+  EXPECT_EQ(refusal_of(missing), "SYNCD_ETCD_MODULE names " + missing + ", which is not there");
   const std::string text = directory_.file("text.so");
   write_file(text, "text");
   EXPECT_TRUE(has(refusal_of(text), text));
@@ -118,7 +118,7 @@ TEST_F(OpenEtcdModule, OfThisBuildIsFoundBesideTheProgram) {
 }
 #else
 TEST_F(OpenEtcdModule, SaysWhatToInstall) {
-  EXPECT_TRUE(has(refusal(good()), "install it, or set SYNCD_CLUSTER_MODULE"));
+  EXPECT_TRUE(has(refusal(good()), "install it, or set SYNCD_ETCD_MODULE"));
   EXPECT_TRUE(has(refusal(good()), "the package syncd-cluster"));
 }
 #endif

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kBuild[] = SYNCD_VERSION "/" SYNCD_CLUSTER_INTERFACE;
-constexpr char kVariable[] = "SYNCD_CLUSTER_MODULE";
+constexpr char kVariable[] = "SYNCD_ETCD_MODULE";
 constexpr std::size_t kPemBytesMax = 1 << 20;
 
 // ---- options
