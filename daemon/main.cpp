@@ -92,7 +92,8 @@ int Daemon::run() try {
       reloader_.config().is_member()
           ? lead(error)
           : server::prepare_store(reloader_.config(), flags_.store_salvage, sink_, progress, error);
-  if (!store && error.empty()) return write(LogLevel::kInfo, "stopped"), kClean;
+  if (!store && error.empty())
+    return write(LogLevel::kInfo, "stopped", {{"exit_code", "0"}}), kClean;
   if (!store) return fail(kBadStore, error);
   if (uv_loop_init(&loop_) != 0) return fail(kOther, "cannot make an event loop");
   auto options = server::server_options(reloader_.config(), SYNCD_VERSION);

@@ -17,8 +17,8 @@ sys.path.insert(0, str(ROOT / "bindings/python/src"))
 
 import syncd  # noqa: E402
 
-PATIENCE_S = 120  # for what cannot take long unless something is broken
-LEASE_S = 2
+PATIENCE_S = 240  # for what cannot take long unless something is broken
+LEASE_S = int(os.environ.get("SYNCD_FAILOVER_LEASE_S", "5"))
 _libc = ctypes.CDLL(None)
 
 
@@ -218,8 +218,9 @@ class Workers:
             thread.start()
 
     def _train(self, address, policy, rank, count):
+        patience = {"reconnect_timeout": PATIENCE_S, "request_timeout": PATIENCE_S}
         try:
-            with syncd.connect(address, reconnect_timeout=PATIENCE_S) as client:
+            with syncd.connect(address, **patience) as client:
                 options = {"rank": rank, "world_size": count, "name": f"w{rank}"}
                 with client.join(self.job, policy, **options) as worker:
                     for step in worker.steps(10**9):

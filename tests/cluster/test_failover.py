@@ -1,6 +1,7 @@
 """Members of a cluster that are killed, stopped, cut off and started, while workers push.
 
-SYNCD_FAILOVER_RUNS=N: leaders that are killed in one run (default 3); it prints how long each took.
+SYNCD_FAILOVER_RUNS=N     leaders that are killed in one run (default 3); it prints how long each took
+SYNCD_FAILOVER_LEASE_S=N  the lease (default 5)
 """
 
 import os

@@ -1,8 +1,8 @@
 // See administration.h.
 #include "daemon/edge/cluster/administration.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
+#include <cstdio>
+#include <tuple>
 
 #include "daemon/core/cluster/format.h"
 #include "daemon/core/cluster/take_over.h"
@@ -48,8 +48,19 @@ bool create_cluster(Etcd& etcd, const std::string& name, Micros timeout, std::st
   return false;
 }
 
-bool describe_cluster(Etcd& etcd, const std::string& name, Micros timeout, std::string& text,
-                      std::string& error) {
+bool is_new_enough(const std::string& version, bool old_too, std::string& error) {
+  int major = 0, minor = 0, patch = 0;
+  const bool is_number = std::sscanf(version.c_str(), "%d.%d.%d", &major, &minor, &patch) == 3;
+  const bool is_old = major == 3 && minor == 4;
+  if (is_number && std::tuple(major, minor, patch) >= std::tuple(3, 5, 13)) return true;
+  if (is_number && is_old && old_too) return true;
+  error = "etcd is of version " + version +
+          "; allowed: 3.5.13 or later, or 3.4 with cluster.etcd_old = true";
+  return false;
+}
+
+bool read_status(Etcd& etcd, const std::string& name, Micros timeout, ClusterStatus& status,
+                 std::string& error) {
   const ShardKeys keys(name, Shard{0});
   const std::string members = member_key(name, "");
   const Answer seen = etcd.transact({{},
@@ -70,31 +81,28 @@ bool describe_cluster(Etcd& etcd, const std::string& name, Micros timeout, std::
   };
   Config config;
   if (!value(config_key(name), config)) {
-    error = "etcd knows no cluster '" + name + "', or it is of a newer version";
+    error = seen.find(config_key(name)) != nullptr
+                ? "cluster '" + name + "' is of a newer version of syncd"
+                : "etcd knows no cluster '" + name +
+                      "': set it up with `syncctl cluster init`, or correct cluster.name";
     return false;
   }
   Leader leader;
   First first;
   Tail tail;
-  const bool is_led = value(keys.leader(), leader);
-  value(keys.first(), first);
-  value(keys.tail(), tail);
-  text = fmt::format("cluster {}, generation {}\nleader {}\nlog {} entries, up to {}\n", name,
-                     config.generation,
-                     is_led ? fmt::format("{}, term {}.{}", leader.member, config.generation,
-                                          seen.find(keys.leader())->created)
-                            : "none",
-                     tail.index + 1 - first.index, tail.index);
+  status.generation = config.generation;
+  if (value(keys.leader(), leader)) {
+    status.leader = leader.member;
+    status.term = seen.find(keys.leader())->created;
+  }
+  if (value(keys.first(), first)) status.first = first.index;
+  if (value(keys.tail(), tail)) status.last = tail.index;
   for (const KeyValue& item : seen.got) {
     Member member;
     if (!item.key.starts_with(members) || !decode(item.value, member)) continue;
-    const std::string name_of = item.key.substr(members.size());
-    const Index copy = member.copies.empty() ? 0 : member.copies.front();
-    const bool leads = is_led && leader.member == name_of;
-    text +=
-        fmt::format("member {}  version {}  {}{}  {}\n", name_of, member.version,
-                    leads ? "leads" : fmt::format("copy at {}", copy),
-                    member.unfit.empty() ? "" : "  cannot lead", fmt::join(member.addresses, ", "));
+    status.members.push_back({item.key.substr(members.size()), member.version, member.addresses,
+                              member.copies.empty() ? 0 : member.copies.front(),
+                              member.unfit.empty()});
   }
   return true;
 }

@@ -102,8 +102,9 @@ Copy::Took Copy::take_up(const Config& config, const TakeOver& read, std::string
   if (stamp_.generation == config.generation &&
       how_to_catch_up(read, stamp_.tail) == CatchUp::kSetBack) {
     error = fmt::format(
-        "etcd has gone back behind the copy {} (its log ends at entry {}, the copy has {}): "
-        "acknowledged pushes would vanish. Nothing was changed; see SEVERAL MACHINES in syncd(8)",
+        "the copy {} has entries that the cluster's log has not (the log ends at {}, the copy at "
+        "{}): etcd was set back, and acknowledged pushes would vanish. Nothing was changed; see "
+        "SEVERAL MACHINES in syncd(8)",
         options_.path, read.tail.index, stamp_.tail.index);
     return Took::kRefused;
   }

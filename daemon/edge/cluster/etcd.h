@@ -23,8 +23,8 @@ struct EtcdOptions {
   std::string key_file;
   std::string user;  // empty: etcd's authentication is not used
   std::string password;
-  // An endpoint that has not answered for so long is left for the next one. A third of a call's
-  // own time-out, if that is shorter.
+  // An endpoint of several that has not answered for so long, or for half of a call's own time-out,
+  // is left for the next one.
   Micros silence = 1'000'000;
 };
 

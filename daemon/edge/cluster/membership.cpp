@@ -9,9 +9,9 @@
 #include <fstream>
 #include <span>
 #include <thread>
-#include <tuple>
 #include <utility>
 
+#include "daemon/edge/cluster/administration.h"
 #include "daemon/edge/cluster/random_number.h"
 #include "daemon/edge/cluster/shard_store.h"
 #include "proto/base/clock.h"
@@ -25,6 +25,7 @@ constexpr Shard kShard = 0;  // this version has one
 constexpr Micros kPollMin = 100'000;
 constexpr Micros kPollMax = 1'000'000;
 constexpr Micros kTellProgressEvery = 2'000'000;
+constexpr Micros kTellAgainAfter = 60'000'000;
 // Another process of this member's name keeps its key for at most its lease after its end.
 constexpr int kOtherLeases = 3;
 
@@ -61,14 +62,6 @@ bool write_lease_file(const std::string& path, LeaseId id, std::string& error) {
   return false;
 }
 
-// "3.5.16" >= 3.5.13; earlier 3.5 has lost acknowledged data.
-bool is_new_enough(const std::string& version, bool old_too) {
-  int major = 0, minor = 0, patch = 0;
-  if (std::sscanf(version.c_str(), "%d.%d.%d", &major, &minor, &patch) != 3) return false;
-  if (std::tuple(major, minor, patch) >= std::tuple(3, 5, 13)) return true;
-  return old_too && major == 3 && minor == 4;
-}
-
 }  // namespace
 
 Membership::Membership(MembershipOptions options, Etcd& etcd)
@@ -89,15 +82,20 @@ void Membership::say(LogLevel level, const char* event,
   options_.log({level, event, std::move(fields)});
 }
 
-// A problem that lasts is said once.
+// A problem that lasts is said once, and again where its text changes, but seldom.
 void Membership::say_problem(const std::string& problem) {
-  if (problem == problem_told_) return;
-  problem_told_ = problem;
   if (problem.empty()) {
-    say(LogLevel::kInfo, "etcd_reached", {{"cluster", options_.cluster}});
-  } else {
-    say(LogLevel::kWarn, "cluster_waits", {{"cluster", options_.cluster}, {"reason", problem}});
+    if (!problem_told_.empty())
+      say(LogLevel::kInfo, "etcd_reached", {{"cluster", options_.cluster}});
+    problem_told_.clear();
+    return;
   }
+  if (!problem_told_.empty() && (problem == problem_told_ || now() - told_at_ < kTellAgainAfter)) {
+    return;
+  }
+  problem_told_ = problem;
+  told_at_ = now();
+  say(LogLevel::kWarn, "cluster_waits", {{"cluster", options_.cluster}, {"reason", problem}});
 }
 
 // ---- until it follows
@@ -110,10 +108,7 @@ bool Membership::check_etcd(bool& is_usable, std::string& error) {
     say_problem(problem);
     return true;
   }
-  if (is_new_enough(version, options_.old_etcd)) return true;
-  error = "etcd is of version " + version +
-          "; allowed: 3.5.13 or later, or 3.4 with cluster.etcd_old = true";
-  return false;
+  return is_new_enough(version, options_.old_etcd, error);
 }
 
 bool Membership::read_config(const Answer& answer, std::string& error) {
@@ -122,7 +117,8 @@ bool Membership::read_config(const Answer& answer, std::string& error) {
   Config config;
   if (item == nullptr) {
     error = "etcd knows no cluster '" + options_.cluster +
-            "': set it up with `syncctl cluster init`, or correct cluster.name";
+            "': set it up with `syncctl cluster init`, or correct cluster.name; if it was there "
+            "before, etcd has lost its data: keep the members' stores";
   } else if (!decode(item->value, config)) {
     error = key + " is damaged, or of a newer version of syncd";
   } else if (config.shards != 1) {
@@ -248,7 +244,8 @@ bool Membership::register_member(const Answer& seen, std::string& error) {
       other_since_ = now();
       say(LogLevel::kWarn, "member_waits",
           {{"member", options_.member},
-           {"reason", "another process has this member's name, or had it a moment ago"}});
+           {"reason", "another process has this member's name, or had it until a moment ago"},
+           {"hint", "if that process stays, this one ends: give it another cluster.member"}});
     }
     if (now() - other_since_ < kOtherLeases * options_.lease) return true;
     error = fmt::format("a member '{}' is alive, at {}: give this one another cluster.member",

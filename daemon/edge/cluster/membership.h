@@ -98,7 +98,8 @@ class Membership {
   Micros other_since_ = 0;
   // What the log said last.
   std::string leader_told_;
-  std::string problem_told_;
+  std::string problem_told_;  // empty: etcd answers
+  Micros told_at_ = 0;
   std::string take_up_problem_told_;
   std::string set_aside_told_;
   std::atomic<bool> deposed_{false};

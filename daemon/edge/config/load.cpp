@@ -433,6 +433,13 @@ class Loader {
             "cluster.name is set, but cluster.etcd is not; allowed: both, or "
             "neither");
     }
+    const bool has_port = std::ranges::any_of(
+        config_.tcp, [](const net::TcpAddress& address) { return address.port != 0; });
+    if (!has_port) {
+      wrong("listen.tcp",
+            "a member of a cluster is reached over TCP when it leads; allowed: an address with a "
+            "port other than 0 as listen.tcp");
+    }
     needs("cluster.certificate", cluster.certificate_file, "cluster.key", cluster.key_file);
     needs("cluster.key", cluster.key_file, "cluster.certificate", cluster.certificate_file);
     needs("cluster.user", cluster.user, "cluster.password_file", cluster.password_file);

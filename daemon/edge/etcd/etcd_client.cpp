@@ -50,7 +50,9 @@ class Budget {
  public:
   Budget(Micros timeout, Micros silence)
       : timeout_(std::clamp<Micros>(timeout, 0, kLongest)),
-        silence_(std::clamp<Micros>(silence, 1, std::max<Micros>(timeout_ / 3, 1))),
+        silence_(silence == std::numeric_limits<Micros>::max()
+                     ? std::max<Micros>(timeout_, 1)
+                     : std::clamp<Micros>(silence, 1, std::max<Micros>(timeout_ / 2, 1))),
         end_(std::chrono::steady_clock::now() + std::chrono::microseconds(timeout_)) {}
 
   Micros left() const {
@@ -259,7 +261,7 @@ class EtcdClient : public Etcd {
   Answer transact(const Transaction& transaction, LeaseId lease, Micros timeout) override {
     return without_exceptions(
         [&] {
-          const Budget budget(timeout, access_.silence);
+          const Budget budget(timeout, silence());
           return only_gets(transaction) ? read(transaction.then, budget)
                                         : write(transaction, lease, budget);
         },
@@ -273,7 +275,7 @@ class EtcdClient : public Etcd {
           request.set_id(lease);
           request.set_ttl((ttl + kSecond - 1) / kSecond);
           pb::LeaseGrantResponse response;
-          const Outcome outcome = ask(Budget(timeout, access_.silence), Sent::kOnEach,
+          const Outcome outcome = ask(Budget(timeout, silence()), Sent::kOnEach,
                                       [&](Link& link, grpc::ClientContext& context) {
                                         return link.lease.LeaseGrant(&context, request, &response);
                                       });
@@ -295,7 +297,7 @@ class EtcdClient : public Etcd {
           request.set_id(lease);
           pb::LeaseKeepAliveResponse response;
           const Outcome outcome = ask(
-              Budget(timeout, access_.silence), Sent::kOnce,
+              Budget(timeout, silence()), Sent::kOnce,
               [&](Link& link, grpc::ClientContext& context) {
                 const auto stream = link.lease.LeaseKeepAlive(&context);
                 const bool answered = stream->Write(request) && stream->Read(&response);
@@ -319,7 +321,7 @@ class EtcdClient : public Etcd {
       pb::LeaseRevokeRequest request;
       request.set_id(lease);
       pb::LeaseRevokeResponse response;
-      return ask(Budget(timeout, access_.silence), Sent::kOnEach,
+      return ask(Budget(timeout, silence()), Sent::kOnEach,
                  [&](Link& link, grpc::ClientContext& context) {
                    return link.lease.LeaseRevoke(&context, request, &response);
                  });
@@ -332,7 +334,7 @@ class EtcdClient : public Etcd {
   bool version(std::string& version, Micros timeout, std::string& error) override {
     pb::StatusResponse response;
     const Outcome outcome = simply([&] {
-      return ask(Budget(timeout, access_.silence), Sent::kOnEach,
+      return ask(Budget(timeout, silence()), Sent::kOnEach,
                  [&](Link& link, grpc::ClientContext& context) {
                    return link.maintenance.Status(&context, pb::StatusRequest(), &response);
                  });
@@ -343,6 +345,11 @@ class EtcdClient : public Etcd {
   }
 
  private:
+  // With one endpoint there is none to leave it for.
+  Micros silence() const {
+    return access_.endpoints.size() == 1 ? std::numeric_limits<Micros>::max() : access_.silence;
+  }
+
   // How often a request may reach an endpoint: once in all, or each endpoint once.
   enum class Sent : std::uint8_t { kOnce, kOnEach };
 

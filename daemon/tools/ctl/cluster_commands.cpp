@@ -1,5 +1,9 @@
 // `syncctl cluster`: what operators do to a cluster, in etcd. No daemon is asked.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "daemon/edge/cluster/administration.h"
 #include "daemon/edge/config/config.h"
@@ -37,6 +41,38 @@ std::unique_ptr<cluster::Etcd> open(const Options& options, config::Config& conf
   return opened;
 }
 
+void print(const std::string& name, const cluster::ClusterStatus& status) {
+  std::cout << fmt::format(
+      "cluster {}, generation {}\nleader {}\nlog {} entries, up to {}\n", name, status.generation,
+      status.leader.empty()
+          ? "none"
+          : fmt::format("{}, term {}.{}", status.leader, status.generation, status.term),
+      status.last + 1 - status.first, status.last);
+  for (const auto& member : status.members) {
+    const bool leads = member.name == status.leader;
+    std::cout << fmt::format("member {}  version {}  {}{}  {}\n", member.name, member.version,
+                             leads ? "leads" : fmt::format("copy at {}", member.copy),
+                             member.can_lead ? "" : "  cannot lead",
+                             fmt::join(member.addresses, ", "));
+  }
+}
+
+void print_json(const std::string& name, const cluster::ClusterStatus& status) {
+  nlohmann::json members = nlohmann::json::array();
+  for (const auto& member : status.members) {
+    members.push_back({{"name", member.name},
+                       {"version", member.version},
+                       {"addresses", member.addresses},
+                       {"copy", member.copy},
+                       {"can_lead", member.can_lead}});
+  }
+  const nlohmann::json json = {{"cluster", name},         {"generation", status.generation},
+                               {"leader", status.leader}, {"term", status.term},
+                               {"first", status.first},   {"last", status.last},
+                               {"members", members}};
+  std::cout << json.dump() << '\n';
+}
+
 }  // namespace
 
 int run_cluster_init(const Options& options) {
@@ -45,6 +81,13 @@ int run_cluster_init(const Options& options) {
   const auto etcd = open(options, config, code);
   if (etcd == nullptr) return code;
   std::string error;
+  std::string version;
+  if (!etcd->version(version, options.timeout_ms * 1000, error)) {
+    return complain(kExitUnreachable, error);
+  }
+  if (!cluster::is_new_enough(version, config.cluster.old_etcd, error)) {
+    return complain(kExitUsage, error);
+  }
   if (!cluster::create_cluster(*etcd, config.cluster.name, options.timeout_ms * 1000, error)) {
     return complain(kExitUnreachable, error);
   }
@@ -59,13 +102,16 @@ int run_cluster_status(const Options& options) {
   int code = kExitOk;
   const auto etcd = open(options, config, code);
   if (etcd == nullptr) return code;
-  std::string text;
+  cluster::ClusterStatus status;
   std::string error;
-  if (!cluster::describe_cluster(*etcd, config.cluster.name, options.timeout_ms * 1000, text,
-                                 error)) {
+  if (!cluster::read_status(*etcd, config.cluster.name, options.timeout_ms * 1000, status, error)) {
     return complain(kExitUnreachable, error);
   }
-  std::cout << text;
+  if (options.json) {
+    print_json(config.cluster.name, status);
+  } else {
+    print(config.cluster.name, status);
+  }
   return kExitOk;
 }
 

@@ -260,13 +260,19 @@ on one file system. With --store, syncctl copies a store on this machine whose d
 // Ask etcd rather than a daemon.
 void add_cluster(Commands& commands, Options& options) {
   CLI::App& cluster = commands.group("cluster", "Set up and examine a cluster of daemons");
-  const auto command = [&](const char* name, const char* what, int (*function)(const Options&)) {
-    commands.add(cluster, name, what, function, options)
+  const auto command = [&](const char* name, const char* what, int (*function)(const Options&),
+                           const char* notes) {
+    commands.add(cluster, name, what, function, options, notes)
         ->add_option("--config", options.config,
-                     "The configuration of one of its members, with [cluster]");
+                     "The configuration of one of its members, with [cluster] (default: that of "
+                     "SYNCD_CONFIG)");
   };
-  command("init", "Make the cluster in etcd, once, before its members start", run_cluster_init);
-  command("status", "Who leads, and how far each member's copy has come", run_cluster_status);
+  command("init", "Make the cluster in etcd, once, before its members start", run_cluster_init, "");
+  command(
+      "status", "Who leads, and how far each member's copy has come", run_cluster_status,
+      R"(It shows what etcd knows: a member that has died stays until its lease ends, and copies are as
+of a few seconds ago. JSON: cluster, generation, leader (empty: none), term, first and last (entries
+of the log), members (name, version, addresses, copy, can_lead).)");
 }
 
 // Ask a graph rather than a daemon.

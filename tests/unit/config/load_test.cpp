@@ -348,6 +348,8 @@ TEST_F(LoadTest, AMemberOfAClusterNeedsEtcdAndADurableStore) {
   expect_mistake({"cluster.name is set, but cluster.etcd is not"});
   file(store + "[cluster]\nname = \"lab\"\nuser = \"u\"\n" + etcd);
   expect_mistake({"cluster.user is set, but cluster.password_file is not"});
+  file("[listen]\ntcp = \"off\"\n" + store + "[cluster]\nname = \"lab\"\n" + etcd);
+  expect_mistake({"a member of a cluster is reached over TCP"});
   file("[store]\npath = \"memory\"\n[cluster]\nname = \"lab\"\n" + etcd);
   expect_mistake({"a member of a cluster keeps a copy"});
   file(store + "mode = \"fast\"\n[cluster]\nname = \"lab\"\n" + etcd);
