@@ -46,6 +46,7 @@ class Copy {
   Copy& operator=(const Copy&) = delete;
 
   bool open(std::string& error);
+  // Empty after kNotYet: then take_up() needs the whole log, else what is behind the stamp.
   const Stamp& stamp() const { return stamp_; }
 
   enum class Took : std::uint8_t {

@@ -135,6 +135,7 @@ TEST_F(CopyTest, ARebuildThatIsInterruptedMissesNothingTheNextTime) {
     fetches_left_ = left;
     std::string error;
     EXPECT_EQ(copy->take_up(config_, etcd_.read(), error), Copy::Took::kNotYet);
+    EXPECT_EQ(copy->stamp(), Stamp{}) << "the next read must not begin behind what is not there";
   }
   fetches_left_ = 1;
   take_up(*copy);
