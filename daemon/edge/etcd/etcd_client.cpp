@@ -36,7 +36,7 @@ constexpr Micros kLongest = 86'400 * kSecond;  // a time-out above it is cut
 
 // Pages of a read. The first one is small, because nothing is known of its values.
 constexpr std::size_t kFirstPageKeys = 4;
-constexpr std::size_t kPageKeys = 64;
+constexpr std::size_t kPageKeys = 256;
 constexpr std::size_t kPageBytes = 4 << 20;
 constexpr int kReadOps = 16;  // in one request
 
@@ -163,6 +163,8 @@ void set_range(const Op& op, std::size_t limit, Revision revision, pb::RangeRequ
     range.set_limit(static_cast<std::int64_t>(limit));
   }
   range.set_revision(revision);
+  // What an etcd has of a revision is the same everywhere, and it says if it has not come so far.
+  range.set_serializable(revision != 0);
 }
 
 void add(const Op& op, LeaseId lease, pb::RequestOp& request) {
