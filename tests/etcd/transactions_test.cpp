@@ -321,7 +321,7 @@ TEST(EtcdRead, OfARevisionThatWasCompactedIsUnknown) {
   SYNCD_NEEDS_ETCDCTL();
   EtcdServers servers;
   const auto etcd = open_client(servers.options());
-  Rewritten log(servers, 1'000, 20);
+  Rewritten log(servers, 2'000, 20'000);  // many pages
   std::atomic<bool> seen = false;
   std::jthread reader([&, client = open_client(servers.options())](const std::stop_token& stop) {
     while (!seen && !stop.stop_requested()) {
