@@ -232,14 +232,8 @@ class Workers:
         except Exception as error:  # noqa: BLE001: a test looks at it
             self.errors.append(f"worker {rank}: {error!r}")
 
-    def next_grant(self, since):
-        """Seconds from `since` until every worker was granted something later."""
-        wait_until(lambda: self.errors or min(self.granted_at) > since, "all are granted again")
-        assert not self.errors, self.errors
-        return max(self.granted_at[rank] for rank in range(len(self.granted_at))) - since
-
     def first_grants(self, since):
-        """The same until the first grant of each, measured by polling."""
+        """Seconds from `since` until the first grant after it that the last of the workers got."""
         firsts = [None] * len(self.granted_at)
 
         def all_there():

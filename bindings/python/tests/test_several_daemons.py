@@ -17,7 +17,7 @@ except syncd.LibraryNotFound as missing:
 
 @pytest.fixture
 def ports():
-    """Two of 127.0.0.1 at which nobody listens."""
+    """Two free ports of 127.0.0.1."""
     with contextlib.ExitStack() as bound:
         found = [bound.enter_context(socket.socket()) for _ in range(2)]
         for one in found:

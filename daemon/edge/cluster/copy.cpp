@@ -109,8 +109,8 @@ Copy::Took Copy::take_up(const Config& config, const TakeOver& read, std::string
     return Took::kRefused;
   }
   if (take_all(config, read, error)) return Took::kAll;
-  // What is known of the copy may be ahead of it now. The next time begins with what it has; until
-  // then its stamp is empty, so that nobody reads the log from where it only seems to be.
+  // What is known of the copy may be ahead of it now. The next call loads what the disk has. Until
+  // then the stamp is empty, so that the whole log is read, not only what seems to be missing.
   std::string ignored;
   if (store_ != nullptr) store_->close(0, ignored);
   store_.reset();

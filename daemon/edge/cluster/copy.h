@@ -59,7 +59,7 @@ class Copy {
   Took take_up(const Config& config, const TakeOver& read, std::string& error);
   const std::string& set_aside() const { return set_aside_; }
 
-  // The store, opened and nothing else done with it, for whoever leads. The copy is closed.
+  // Closes the copy and opens its store anew, for the leader to recover from.
   std::unique_ptr<store::Store> hand_over(std::string& error);
 
  private:

@@ -4,13 +4,11 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
 
 #include "daemon/core/cluster/lease.h"
-#include "daemon/core/engine/effects.h"
 #include "daemon/edge/cluster/etcd.h"
 
 namespace syncd::cluster {
@@ -25,7 +23,6 @@ class LeaseKeeper {
     // etcd 3.4: a keep-alive counts only once etcd's quorum has answered a read after it.
     bool confirm = false;
     std::string read_key;  // for that read
-    std::function<void(const LogLine&)> log;
   };
 
   LeaseKeeper(Options options, LeaseId id, Etcd& etcd);

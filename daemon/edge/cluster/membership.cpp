@@ -33,7 +33,8 @@ std::string members_prefix(const std::string& cluster) {
   return member_key(cluster, "");
 }
 
-// The lease that this member's latest process had: a start revokes it, so that nobody waits for it.
+// Holds the lease of this member's previous process. A start revokes that lease, so that the other
+// members need not wait for its end.
 std::string lease_file(const std::string& store) {
   return store + ".lease";
 }

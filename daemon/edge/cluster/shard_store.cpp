@@ -36,7 +36,7 @@ ShardStore::ShardStore(Options options, const TakeOver& read, Etcd& etcd,
       copy_(std::move(copy)) {
   std::set<JobId> jobs;
   std::vector<Record> created;
-  std::string ignored;  // whoever recovers from the copy meets the same error
+  std::string ignored;  // load_each() reports the same error
   copy_->jobs(created, ignored);
   for (const Record& record : created) jobs.insert(record.job);
   for (const auto& [job, pointer] : read.pointers) {
@@ -60,8 +60,8 @@ ShardStore::~ShardStore() {
   close(0, ignored);
 }
 
-// The copy may have snapshots that a leader did not get into etcd any more: without them entries of
-// a job that stands still would never be covered.
+// A leader may have ended after its copy had a snapshot and before etcd had. It is put now: an idle
+// job makes no other one, and its log entries would stay for ever.
 bool ShardStore::load_each(const TakeJob& take, std::string& error) {
   return copy_->load_each(
       [&](store::RecoveredJob&& job, std::string& why) {

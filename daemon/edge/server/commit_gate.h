@@ -64,7 +64,8 @@ class CommitGate {
   // Error STORE instead; so is a push, which may be made again, when the store cannot write.
   //
   // With a store that is shared, every answer waits for the records other than pushes that were
-  // taken before it: nobody hears of an eviction, say, that the next leader does not know of.
+  // taken before it: otherwise a client could hear of an eviction that the next leader does not
+  // know of.
   void pass(Reply&& reply) {
     const bool waits = reply.after_records || facts_ > committed_;
     if (waits && must_hold()) return hold(std::move(reply));
