@@ -11,6 +11,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 
 ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "bindings/python/src"))
@@ -115,10 +117,11 @@ class Etcd:
 
 
 class Member(Process):
-    def __init__(self, directory, name, etcd, address, more=""):
+    def __init__(self, directory, name, etcd, address, admin=None, more=""):
         self.directory = directory
         self.name = name
         self.address = address
+        self.admin = admin  # HOST:PORT; None: it shows no pages
         self.store = directory / "store"
         endpoints = ", ".join(f'"{endpoint}"' for endpoint in etcd.endpoints)
         self.config = directory / "syncd.toml"
@@ -127,7 +130,7 @@ class Member(Process):
 [listen]
 tcp = "{address}"
 unix = "off"
-admin = "off"
+admin = "{admin or 'off'}"
 [store]
 path = "{self.store}"
 [cluster]
@@ -141,8 +144,18 @@ lease = "{LEASE_S}s"
         )
         super().__init__([program("syncd"), "--config", str(self.config)], directory / "log")
 
+    def page(self, path):
+        """(status, text) of an admin page; (0, "") where nobody listens."""
+        try:
+            with urllib.request.urlopen(f"http://{self.admin}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
     def leads(self):
-        """Whether it serves: a member that follows takes no connection."""
+        """Whether it serves: a member that follows takes no connection of workers."""
         host, port = self.address.split(":")
         with socket.socket() as probe:
             probe.settimeout(1)
@@ -155,11 +168,12 @@ class Cluster:
     def __init__(self, directory, etcds=1, members=3):
         self.directory = directory
         self.etcd = Etcd(directory, etcds)
-        self.addresses = [f"127.0.0.1:{port}" for port in free_ports(members)]
+        addresses = [f"127.0.0.1:{port}" for port in free_ports(2 * members)]
+        self.addresses = addresses[:members]
         self.members = []
-        for i, address in enumerate(self.addresses):
+        for i, (address, admin) in enumerate(zip(self.addresses, addresses[members:])):
             (directory / f"m{i}").mkdir()
-            self.members.append(Member(directory / f"m{i}", f"m{i}", self.etcd, address))
+            self.members.append(Member(directory / f"m{i}", f"m{i}", self.etcd, address, admin))
             if i == 0:
                 self.members[0].kill()  # the cluster is not there yet
                 self.members[0].log_file.unlink()

@@ -4,6 +4,7 @@ SYNCD_FAILOVER_RUNS=N     leaders that are killed in one run (default 3); it pri
 SYNCD_FAILOVER_LEASE_S=N  the lease (default 5)
 """
 
+import json
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ import time
 import pytest
 from support import (
     LEASE_S,
+    PATIENCE_S,
     Cluster,
     Etcd,
     Member,
@@ -132,11 +134,42 @@ def test_status_names_leader_and_members(cluster):
 
 
 @small
+def test_members_that_follow_show_pages_and_stop(cluster):
+    leader = cluster.leader()
+    follower, other = (member for member in cluster.members if member is not leader)
+    wait_until(lambda: follower.page("/readyz") == (200, "ready\n"), "it could take over")
+    assert follower.page("/healthz") == (200, "ok\n")
+    assert f'syncd_cluster_leads{{cluster_name="lab",member="{follower.name}"}} 0\n' in (
+        follower.page("/metrics")[1]
+    )
+    assert f'syncd_cluster_leads{{cluster_name="lab",member="{leader.name}"}} 1\n' in (
+        leader.page("/metrics")[1]
+    )
+    status = json.loads(follower.page("/status")[1])["cluster"]
+    assert (status["leads"], status["leader"]) == (False, leader.name)
+
+    Workers(cluster.address()).finish()
+    cluster.etcd.signal(signal.SIGSTOP)
+    wait_until(
+        lambda: follower.page("/readyz") == (503, "etcd does not answer\n"), "it says why it cannot"
+    )
+    assert follower.page("/healthz") == (200, "ok\n")
+    cluster.etcd.signal(signal.SIGCONT)
+    wait_until(lambda: other.page("/readyz")[0] == 200, "etcd is back")
+
+    # A signal for each of them, whatever it is in.
+    follower.signal(signal.SIGHUP)
+    follower.signal(signal.SIGTERM)
+    assert follower.child.wait(PATIENCE_S) == 0, follower.log()
+    assert "stopped" in follower.log()
+
+
+@small
 def test_what_a_member_refuses(cluster, tmp_path):
     def refusal(name, more="", etcd=cluster.etcd):
         directory = tmp_path / f"other-{name}-{len(more)}"
         directory.mkdir()
-        member = Member(directory, name, etcd, f"127.0.0.1:{free_ports(1)[0]}", more)
+        member = Member(directory, name, etcd, f"127.0.0.1:{free_ports(1)[0]}", more=more)
         try:
             wait_until(lambda: not member.is_up(), "it ends")
             assert member.child.returncode == 3, member.log()

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "daemon/edge/net/loop_guard.h"
 
@@ -24,17 +25,10 @@ void ManagerReports::recovering() {
   manager_.tell("EXTEND_TIMEOUT_USEC=60000000\nWATCHDOG=1\nSTATUS=recovering from the store");
 }
 
-void ManagerReports::waiting(const std::string& status) {
-  const std::uint64_t now_ns = uv_hrtime();
-  if (told_ns_ != 0 && now_ns < told_ns_ + kRecoveringNs) return;
-  told_ns_ = now_ns;
-  manager_.tell("READY=1\nWATCHDOG=1\nSTATUS=" + status);
-}
-
 void ManagerReports::ready(uv_loop_t* loop) {
   if (!manager_.is_there()) return;
   tell_status("READY=1\n");
-  is_open_ = true;
+  if (std::exchange(is_open_, true)) return;
   uv_timer_init(loop, &timer_);
   timer_.data = this;
   const std::uint64_t watchdog_ms = manager_.watchdog_us() / 1000;
@@ -49,17 +43,12 @@ void ManagerReports::ready(uv_loop_t* loop) {
 
 void ManagerReports::tell_status(const std::string& before) const {
   if (!manager_.is_there()) return;
-  const server::ServerView view = view_();
-  std::string status = is_stopping_             ? "stopping"
-                       : view.not_ready.empty() ? "serving"
-                                                : view.not_ready;
+  std::string status = status_();
   std::replace(status.begin(), status.end(), '\n', ' ');
-  manager_.tell(fmt::format("{}STATUS={}: {} jobs, {} workers", before, status, view.engine.jobs,
-                            view.engine.workers));
+  manager_.tell(fmt::format("{}STATUS={}", before, status));
 }
 
 void ManagerReports::stopping(Micros timeout_us, const std::string& reason) {
-  is_stopping_ = true;
   // The service manager's own patience may be shorter than the time that a user has set.
   manager_.tell(fmt::format("STOPPING=1\nEXTEND_TIMEOUT_USEC={}\nSTATUS=stopping: {}",
                             timeout_us + kStopMarginUs, reason));

@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <concepts>
 #include <initializer_list>
@@ -138,6 +139,12 @@ template <auto Value>
 void one(const All& all, Samples& samples) {
   samples.add(Value(all));
 }
+template <auto Value>
+void of_member(const All& all, Samples& samples) {
+  if (const auto& member = all.snapshot.member) {
+    samples.add(Value(*member), {{"cluster_name", member->cluster}});
+  }
+}
 constexpr Metric kMetrics[] = {
     // ---- the daemon
     {"syncd_build_info", "gauge", "version", "Always 1; its label says which version runs.",
@@ -235,6 +242,28 @@ constexpr Metric kMetrics[] = {
     {"syncd_store_removed_records_total", "counter", "",
      "Records that were removed because they were old or too many (store.retention).",
      one<[](const All& all) { return all.snapshot.server.store_figures.records_removed; }>},
+
+    // ---- the cluster
+    {"syncd_cluster_leads", "gauge", "cluster_name, member",
+     "Whether this member leads (1) or follows (0). Absent, with the next three: the daemon is no "
+     "member of a cluster.",
+     [](const All& all, Samples& samples) {
+       if (const auto& member = all.snapshot.member) {
+         samples.add(member->leads ? 1 : 0,
+                     {{"cluster_name", member->cluster}, {"member", member->member}});
+       }
+     }},
+    {"syncd_cluster_term", "gauge", "cluster_name",
+     "The number under which the leader leads that this member saw last; each leader has a higher "
+     "one than those before it. 0: it sees none.",
+     of_member<[](const cluster::MemberView& member) { return member.term; }>},
+    {"syncd_cluster_log_entries", "gauge", "cluster_name", "Entries of the cluster's log in etcd.",
+     of_member<[](const cluster::MemberView& member) { return member.last + 1 - member.first; }>},
+    {"syncd_cluster_copy_lag_entries", "gauge", "cluster_name",
+     "Entries of that log which this member's copy does not have yet.",
+     of_member<[](const cluster::MemberView& member) {
+       return member.last - std::min(member.copied, member.last);
+     }>},
 
     // ---- all jobs
     {"syncd_jobs", "gauge", "", "Jobs that are not stopped.",

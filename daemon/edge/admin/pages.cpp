@@ -62,8 +62,11 @@ bool Pages::serve(const config::Config& config, std::string& error) {
 }
 
 std::shared_ptr<const Snapshot> Pages::snapshot() const {
-  return std::make_shared<Snapshot>(
-      Snapshot{server_.view(kJobsExportedMax), monitor_.turns(), reloads_});
+  auto made = std::make_shared<Snapshot>();
+  made->server = view_(kJobsExportedMax, made->member);
+  made->loop_turns = monitor_.turns();
+  made->reload = reloads_;
+  return made;
 }
 
 void Pages::secure(AdminSecurity security) {

@@ -2,7 +2,9 @@
 // thread.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,9 +20,13 @@ bool make_security(const config::Config& config, AdminSecurity& security, std::s
 
 class Pages {
  public:
-  // Both outlive it, and the loop does not run yet.
-  Pages(uv_loop_t* loop, server::Server& server, server::Server::LogSink log)
-      : loop_(loop), server_(server), log_(std::move(log)), monitor_(loop) {}
+  // What the pages show, of so many jobs at most, and of the cluster if it is a member of one.
+  using View = std::function<server::ServerView(std::size_t jobs_max,
+                                                std::optional<cluster::MemberView>& member)>;
+
+  // The loop outlives it, and does not run yet.
+  Pages(uv_loop_t* loop, View view, server::Server::LogSink log)
+      : loop_(loop), view_(std::move(view)), log_(std::move(log)), monitor_(loop) {}
 
   // Listens, if the configuration wants pages. A default port that is taken is a warning; false,
   // with a sentence in `error`, if one that was asked for is.
@@ -36,7 +42,7 @@ class Pages {
   std::shared_ptr<const Snapshot> snapshot() const;
 
   uv_loop_t* loop_;
-  server::Server& server_;
+  const View view_;
   server::Server::LogSink log_;
   LoopMonitor monitor_;
   ReloadFigures reloads_;

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "daemon/core/engine/counters.h"
+#include "daemon/edge/cluster/member_view.h"
 #include "daemon/edge/server/server_view.h"
 
 namespace syncd::admin {
@@ -23,6 +25,7 @@ struct Snapshot {
   // How long the loop was busy between two waits for events: an event has lain no longer.
   SpanHistogram loop_turns;
   ReloadFigures reload;
+  std::optional<cluster::MemberView> member;  // nothing: it is no member of a cluster
 };
 
 // What the admin server counts of itself, on its own thread.

@@ -44,7 +44,7 @@ std::string status_json(const Snapshot& snapshot, bool for_administrator) {
   Json jobs = Json::array();
   for (const JobFigures& job : server.jobs) jobs.push_back(job_json(job));
   const bool reason_shown = for_administrator || server.store_reason.empty();
-  const Json out = {
+  Json out = {
       {"version", server.version},
       {"ready", server.not_ready.empty()},
       {"not_ready", server.not_ready},
@@ -65,6 +65,12 @@ std::string status_json(const Snapshot& snapshot, bool for_administrator) {
       {"jobs", jobs},
       {"jobs_omitted", server.jobs_left_out},
   };
+  if (const auto& member = snapshot.member) {
+    out["cluster"] = {{"name", member->cluster},  {"member", member->member},
+                      {"leads", member->leads},   {"leader", member->leader},
+                      {"term", member->term},     {"log_first", member->first},
+                      {"log_last", member->last}, {"copied", member->copied}};
+  }
   // What is no UTF-8, such as a path may be, is replaced.
   return plain_json(out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace)) + "\n";
 }

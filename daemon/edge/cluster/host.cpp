@@ -2,6 +2,7 @@
 #include "daemon/edge/cluster/host.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 
 #include "daemon/edge/cluster/administration.h"
 #include "daemon/edge/net/loop_guard.h"
+#include "proto/base/thread.h"
 
 namespace syncd::cluster {
 namespace {
@@ -29,18 +31,6 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return list;
 }
 
-// Signals that came while no loop took them.
-volatile std::sig_atomic_t stop_signal = 0;
-volatile std::sig_atomic_t hangups = 0;
-
-void on_signal(int number) {
-  if (number == SIGHUP) {
-    hangups = 1;
-  } else {
-    stop_signal = number;
-  }
-}
-
 }  // namespace
 
 void keep_command_line(char** argv, char** environment) {
@@ -53,11 +43,11 @@ Host::Host(const config::Config& config, Options options)
 
 Host::~Host() = default;
 
-std::unique_ptr<store::Store> Host::lead(std::string& error) {
+bool Host::follow(uv_loop_t* loop, OnEnd on_end, std::string& error) {
   EtcdOptions etcd;
-  if (!etcd_options(config_, etcd, error)) return nullptr;
+  if (!etcd_options(config_, etcd, error)) return false;
   etcd_ = open_etcd(etcd, error);
-  if (etcd_ == nullptr) return nullptr;
+  if (etcd_ == nullptr) return false;
   MembershipOptions member;
   member.cluster = config_.cluster.name;
   member.member = config_.cluster.member_name();
@@ -68,41 +58,46 @@ std::unique_ptr<store::Store> Host::lead(std::string& error) {
   member.store = options_.store;
   member.log = options_.log;
   member.on_deposed = [this](const std::string& reason) { restart(reason); };
-  struct sigaction action {};
-  action.sa_handler = on_signal;
-  for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaction(number, &action, nullptr);
-  const std::string status = fmt::format("follows in cluster '{}', as member '{}'",
-                                         config_.cluster.name, config_.cluster.member_name());
-  const auto wait = [this, status] {
-    options_.on_waiting(status);
-    if (hangups == 0) return;
-    hangups = 0;
-    hung_up_ = true;
-    options_.on_hangup();
-  };
-  member.progress = wait;
   membership_ = std::make_unique<Membership>(std::move(member), *etcd_);
-  std::unique_ptr<store::Store> store;
-  const auto is_stopped = [&] {
-    wait();
-    return stop_signal != 0;
-  };
-  const Membership::Outcome outcome = membership_->follow(is_stopped, store, error);
-  if (stop_signal != 0) store.reset();
-  if (store == nullptr) membership_->leave();
-  if (stop_signal != 0 && outcome != Membership::Outcome::kFailed) error.clear();
-  return store;
+  loop_ = loop;
+  on_end_ = std::move(on_end);
+  ended_.data = this;
+  uv_async_init(loop, &ended_, net::guarded([](uv_async_t* handle) {
+                  static_cast<Host*>(handle->data)->on_end();
+                }));
+  if (start_without_signals(
+          thread_, [this] { run(); }, error)) {
+    return true;
+  }
+  uv_close(reinterpret_cast<uv_handle_t*>(&ended_), nullptr);
+  error = "cannot start the thread that follows: " + error;
+  return false;
 }
 
-void Host::raise_signals() {
-  if (hung_up_ || hangups != 0) raise(SIGHUP);
-  if (stop_signal != 0) raise(stop_signal);
+// The thread that follows.
+void Host::run() {
+  pthread_setname_np(pthread_self(), "syncd-follow");
+  try {
+    membership_->follow([this] { return is_stopping_.load(); }, store_, error_);
+    if (is_stopping_) store_.reset();
+    if (store_ == nullptr) membership_->leave();
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  uv_async_send(&ended_);
 }
 
-void Host::watch(uv_loop_t* loop) {
-  uv_timer_init(loop, &timer_);
+void Host::on_end() {
+  thread_.join();
+  uv_close(reinterpret_cast<uv_handle_t*>(&ended_), nullptr);
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+  on_end_(std::move(store_), error_);
+}
+
+void Host::watch() {
+  uv_timer_init(loop_, &timer_);
   timer_.data = this;
-  is_open_ = true;
+  is_watched_ = true;
   membership_->hold_lease(false);
   const auto every_ms =
       static_cast<std::uint64_t>(std::max<Micros>(config_.cluster.lease_us / 20'000, 1));
@@ -112,8 +107,8 @@ void Host::watch(uv_loop_t* loop) {
 }
 
 void Host::close() {
-  if (is_open_) uv_close(reinterpret_cast<uv_handle_t*>(&timer_), nullptr);
-  is_open_ = false;
+  if (is_watched_) uv_close(reinterpret_cast<uv_handle_t*>(&timer_), nullptr);
+  is_watched_ = false;
 }
 
 void Host::restart(const std::string& reason) {
@@ -131,6 +126,10 @@ void Host::restart(const std::string& reason) {
                  {"reason", reason},
                  {"hint", "the program starts anew and follows"}}});
   options_.on_restart();
+  // The program inherits the mask of the thread that starts it.
+  sigset_t none;
+  sigemptyset(&none);
+  pthread_sigmask(SIG_SETMASK, &none, nullptr);
   execve("/proc/self/exe", pointers(kept.arguments).data(), pointers(kept.environment).data());
   options_.log({LogLevel::kError, "restart_failed", {{"errno", std::to_string(errno)}}});
   _exit(1);  // the service manager starts another one

@@ -13,7 +13,6 @@
 
 #include "daemon/edge/cluster/administration.h"
 #include "daemon/edge/cluster/random_number.h"
-#include "daemon/edge/cluster/shard_store.h"
 #include "proto/base/clock.h"
 #include "proto/base/crc32c.h"
 #include "proto/base/file.h"
@@ -28,6 +27,8 @@ constexpr Micros kTellProgressEvery = 2'000'000;
 constexpr Micros kTellAgainAfter = 60'000'000;
 // Another process of this member's name keeps its key for at most its lease after its end.
 constexpr int kOtherLeases = 3;
+// Who has not finished a look at etcd for so long is stuck: on its disk, or in a long log.
+constexpr int kStallLeases = 6;
 
 std::string members_prefix(const std::string& cluster) {
   return member_key(cluster, "");
@@ -70,7 +71,11 @@ Membership::Membership(MembershipOptions options, Etcd& etcd)
       etcd_(etcd),
       keys_(options_.cluster, kShard),
       key_(member_key(options_.cluster, options_.member)),
-      process_{random_number(), 0} {}
+      process_{random_number(), 0} {
+  view_.cluster = options_.cluster;
+  view_.member = options_.member;
+  view_.problem = "it has not reached etcd yet";
+}
 
 Membership::~Membership() = default;
 
@@ -140,7 +145,9 @@ bool Membership::prepare(std::string& error) {
       [this](JobId job, const Pointer& pointer, std::string& bytes, std::string& why) {
         return fetch(job, pointer, bytes, why);
       },
-      options_.progress);
+      [this] {
+        if (keeper_) keeper_->turned();
+      });
   if (!copy_->open(error)) return false;
   if (!begin_lease(error)) return false;
   leadership_.emplace(keys_, kShard, options_.member, process_, config_.generation);
@@ -194,6 +201,7 @@ bool Membership::look(std::string& error) {
   const Answer seen = etcd_.transact({{},
                                       {{Op::Kind::kGet, config_key(options_.cluster)},
                                        {Op::Kind::kGet, keys_.leader()},
+                                       {Op::Kind::kGet, keys_.first()},
                                        {Op::Kind::kGet, keys_.tail()},
                                        {Op::Kind::kGet, members, "", end_of(members)}},
                                       {}},
@@ -204,6 +212,8 @@ bool Membership::look(std::string& error) {
       return false;
     }
     say_problem(seen.error);
+    const std::lock_guard lock(view_mutex_);
+    view_.problem = "etcd does not answer";
     return true;
   }
   say_problem("");
@@ -225,7 +235,9 @@ bool Membership::look(std::string& error) {
     error = keys_.tail() + " is missing or damaged: the cluster's log cannot be trusted";
     return false;
   }
-  return tail == copy_->stamp().tail || catch_up(error);
+  const bool is_good = tail == copy_->stamp().tail || catch_up(error);
+  note_view(seen);
+  return is_good;
 }
 
 // This member's own key, on its lease.
@@ -276,6 +288,43 @@ void Membership::note_leader(const Answer& seen) {
   } else {
     say(LogLevel::kInfo, "leader_seen", {{"cluster", options_.cluster}, {"leader", name}});
   }
+}
+
+void Membership::note_view(const Answer& seen) {
+  First first;
+  Tail tail;
+  const KeyValue* leader = seen.find(keys_.leader());
+  if (const KeyValue* item = seen.find(keys_.first())) decode(item->value, first);
+  if (const KeyValue* item = seen.find(keys_.tail())) decode(item->value, tail);
+  const std::lock_guard lock(view_mutex_);
+  view_.leader = leader_told_;
+  view_.term = leader == nullptr ? 0 : leader->created;
+  view_.first = first.index;
+  view_.last = tail.index;
+  view_.copied = copy_->stamp().tail.index;
+  view_.problem = why_not_leading(tail.index);
+  looked_at_ = now();
+}
+
+// Of the follower that this member is.
+std::string Membership::why_not_leading(Index last) const {
+  if (!keeper_->may_grant()) return "etcd has not given it a lease";
+  if (leadership_->is_unfit(now())) return "it failed to lead a moment ago";
+  if (!take_up_problem_told_.empty()) return "its copy is behind";
+  return copy_->stamp().generation == 0 && last > 0 ? "its copy is not complete yet" : "";
+}
+
+MemberView Membership::view() const {
+  const std::lock_guard lock(view_mutex_);
+  MemberView view = view_;
+  if (view.leads) {
+    view.first = figures_->first;
+    view.last = figures_->last;
+    view.copied = figures_->copied;
+  } else if (view.problem.empty() && now() - looked_at_ > kStallLeases * options_.lease) {
+    view.problem = "it has not read the cluster's state for a while";
+  }
+  return view;
 }
 
 bool Membership::catch_up(std::string& error) {
@@ -371,7 +420,7 @@ bool Membership::lead(std::unique_ptr<store::Store>& store, std::string& error) 
     return is_up ? false : true;
   }
   leadership_->recovered(term, true, now());
-  ShardStore::Options options{keys_, config_, term, process_, call_timeout(), {}, {}, {}};
+  ShardStore::Options options{keys_, config_, term, process_, call_timeout(), {}, {}, {}, figures_};
   options.describe = "cluster " + options_.cluster + " (copy: " + options_.store.path + ")";
   options.log = options_.log;
   options.on_deposed = [this](const std::string& reason) { depose(reason); };
@@ -380,6 +429,11 @@ bool Membership::lead(std::unique_ptr<store::Store>& store, std::string& error) 
        {"term", fmt::format("{}.{}", term.generation, term.revision)},
        {"entry", std::to_string(read.tail.index)}});
   store = std::make_unique<ShardStore>(std::move(options), read, etcd_, std::move(copy));
+  const std::lock_guard lock(view_mutex_);
+  view_.leads = true;
+  view_.leader = options_.member;
+  view_.term = term.revision;
+  view_.problem.clear();
   return true;
 }
 

@@ -1,7 +1,7 @@
 // A daemon's part in a cluster, until it leads and from then on: it keeps its lease and its copy,
 // takes the leader key when that is free, and hands out the store that appends to the shard's log.
 // follow() polls etcd: what a member waits for changes rarely, and a poll has no state that could
-// be lost. One thread but where noted.
+// be lost. One thread at a time but where noted.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,6 +21,8 @@
 #include "daemon/edge/cluster/copy.h"
 #include "daemon/edge/cluster/etcd.h"
 #include "daemon/edge/cluster/lease_keeper.h"
+#include "daemon/edge/cluster/member_view.h"
+#include "daemon/edge/cluster/shard_store.h"
 #include "daemon/edge/store/store.h"
 
 namespace syncd::cluster {
@@ -33,7 +36,6 @@ struct MembershipOptions {
   bool old_etcd = false;                    // 3.4 is accepted
   store::Options store;                     // of the copy
   std::function<void(const LogLine&)> log;  // any thread
-  std::function<void()> progress;           // called several times a second while it follows
   // Any thread: it leads no longer. Nothing may leave from then on.
   std::function<void(const std::string& reason)> on_deposed;
 };
@@ -54,6 +56,9 @@ class Membership {
   Outcome follow(const std::function<bool()>& is_stopped, std::unique_ptr<store::Store>& store,
                  std::string& error);
 
+  // Any thread.
+  MemberView view() const;
+
   // Of who leads. The loop's thread calls it at the start of each turn, and before anything leaves.
   // False: it leads no longer, and nothing may leave.
   bool may_answer();
@@ -70,6 +75,8 @@ class Membership {
   bool look(std::string& error);
   bool register_member(const Answer& seen, std::string& error);
   void note_leader(const Answer& seen);
+  void note_view(const Answer& seen);
+  std::string why_not_leading(Index last) const;
   bool catch_up(std::string& error);
   bool take_up(const TakeOver& read, bool& is_up, std::string& error);
   bool fetch(JobId job, const Pointer& pointer, std::string& bytes, std::string& error);
@@ -103,6 +110,11 @@ class Membership {
   std::string take_up_problem_told_;
   std::string set_aside_told_;
   std::atomic<bool> deposed_{false};
+
+  const std::shared_ptr<LogFigures> figures_ = std::make_shared<LogFigures>();
+  mutable std::mutex view_mutex_;  // guards what follows
+  MemberView view_;
+  Micros looked_at_ = 0;
 };
 
 }  // namespace syncd::cluster

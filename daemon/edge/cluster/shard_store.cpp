@@ -34,6 +34,8 @@ ShardStore::ShardStore(Options options, const TakeOver& read, Etcd& etcd,
       settled_(read.tail.index),
       copied_(read.tail.index),
       copy_(std::move(copy)) {
+  options_.figures->first = log_.first();
+  options_.figures->last = options_.figures->copied = settled_;
   std::set<JobId> jobs;
   std::vector<Record> created;
   std::string ignored;  // load_each() reports the same error
@@ -213,9 +215,10 @@ void ShardStore::add_removed(const RemovedJobs& removed) {
 // Tells of what is committed since the last time, and makes an entry's batch for the copy of it.
 void ShardStore::settle(std::int64_t took_us) {
   for (const auto& [job, sequence] : log_.take_pointers()) pointers_[job] = sequence;
+  options_.figures->first = log_.first();
   const Index index = log_.tail().index;
   if (index == settled_) return;
-  settled_ = index;
+  options_.figures->last = settled_ = index;
   LogEntry entry{index, 0, {}};
   store::Batch batch;
   store::CommitReport report;
@@ -326,6 +329,7 @@ void ShardStore::on_copied(const store::CommitReport& report) {
   {
     const std::lock_guard lock(mutex_);
     copied_ = std::max<Index>(copied_, report.committed);
+    options_.figures->copied = copied_;
     copy_problem_ = report.error;
     copy_moved_ = true;
     for (const store::Removed& removed : report.removed) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -39,6 +40,13 @@ struct LogSize {
 inline constexpr LogSize kWantSnapshots{16 << 20, 4'000};
 inline constexpr LogSize kKeepLog{64 << 20, 16'000};
 
+// How far the log and the leader's copy of it have come. Any thread reads them.
+struct LogFigures {
+  std::atomic<Index> first{1};
+  std::atomic<Index> last{0};
+  std::atomic<Index> copied{0};
+};
+
 class ShardStore final : public store::Store {
  public:
   struct Options {
@@ -52,6 +60,7 @@ class ShardStore final : public store::Store {
     // Called once, on the appending thread: this member leads no longer, or cannot. Nothing is
     // committed from then on.
     std::function<void(const std::string& reason)> on_deposed;
+    std::shared_ptr<LogFigures> figures = std::make_shared<LogFigures>();
     LogSize want_snapshots = kWantSnapshots;
     LogSize keep_log = kKeepLog;
   };

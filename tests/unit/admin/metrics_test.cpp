@@ -26,6 +26,7 @@ std::string read_file(const char* path) {
 Snapshot snapshot_of(std::size_t jobs) {
   Snapshot snapshot;
   snapshot.server.version = "1.2";
+  snapshot.member = {"lab", "node-b", "node-a", false, 77, 11, 20, 18, "etcd does not answer"};
   snapshot.server.certificates.certificate.until_s = 1'800'000'000;
   snapshot.server.certificates.authorities = {{0, 1'900'000'000}};
   for (std::size_t i = 0; i < jobs; ++i) {
@@ -70,6 +71,22 @@ TEST(MetricsTest, ShowsAJob) {
   EXPECT_THAT(
       text, HasSubstr("syncd_job_checkpoint_timestamp_seconds{job_name=\"job-0\"} 1700000000.5\n"));
   EXPECT_THAT(text, HasSubstr("policy=\"hop:file:/a\\\"b\\\\c\\nd\""));
+}
+
+TEST(MetricsTest, ShowsAMemberOfACluster) {
+  Snapshot snapshot = snapshot_of(0);
+  std::string text = text_of(snapshot);
+  EXPECT_THAT(text, HasSubstr("syncd_cluster_leads{cluster_name=\"lab\",member=\"node-b\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("syncd_cluster_term{cluster_name=\"lab\"} 77\n"));
+  EXPECT_THAT(text, HasSubstr("syncd_cluster_log_entries{cluster_name=\"lab\"} 10\n"));
+  EXPECT_THAT(text, HasSubstr("syncd_cluster_copy_lag_entries{cluster_name=\"lab\"} 2\n"));
+  snapshot.member->leads = true;
+  snapshot.member->copied = 21;  // it had the entry before this member saw the log's end
+  text = text_of(snapshot);
+  EXPECT_THAT(text, HasSubstr("member=\"node-b\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("syncd_cluster_copy_lag_entries{cluster_name=\"lab\"} 0\n"));
+  snapshot.member.reset();
+  EXPECT_THAT(text_of(snapshot), Not(HasSubstr("\nsyncd_cluster_leads")));
 }
 
 TEST(MetricsTest, ShowsTheRoundsOfAJobThatHasSome) {

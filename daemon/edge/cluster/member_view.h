@@ -1,0 +1,22 @@
+// What a member knows of its cluster at one moment, for whoever shows it. Plain data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace syncd::cluster {
+
+struct MemberView {
+  std::string cluster;
+  std::string member;
+  std::string leader;       // as the member saw last; empty: none
+  bool leads = false;       // this member
+  std::int64_t term = 0;    // of the leader key; 0: there is none
+  std::uint64_t first = 1;  // entry of the log in etcd
+  std::uint64_t last = 0;
+  std::uint64_t copied = 0;  // the last entry that this member's copy has
+  // Why it could not lead now. Empty: it leads, or could.
+  std::string problem;
+};
+
+}  // namespace syncd::cluster
