@@ -4,12 +4,14 @@ SYNCD_FAILOVER_RUNS=N     leaders that are killed in one run (default 3); it pri
 SYNCD_FAILOVER_LEASE_S=N  the lease (default 5)
 """
 
+import collections
 import json
 import os
 import re
 import shutil
 import signal
 import statistics
+import subprocess
 import time
 
 import pytest
@@ -199,3 +201,84 @@ def test_a_copy_opens_only_as_one(cluster):
     assert alone.child.returncode == 3
     assert "is a copy of a cluster's history" in alone.log()
     member.start()
+
+
+def seed(member, store):
+    """What `syncctl cluster init --from` says; the member's process must not run."""
+    argv = ["cluster", "init", "--config", str(member.config), "--from", str(store)]
+    done = subprocess.run([program("syncctl"), *argv], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@small
+def test_etcd_loses_its_data_and_the_cluster_begins_with_a_copy(cluster):
+    workers = Workers(cluster.address())
+    leader = cluster.leader()
+    workers.first_grants(time.monotonic())
+    for member in cluster.members:
+        member.signal(signal.SIGSTOP)
+    cluster.etcd.stop()
+    for member in cluster.members:
+        member.kill()
+    server = cluster.etcd.servers[0]
+    shutil.rmtree(server.argv[server.argv.index("--data-dir") + 1])
+    ready = server.log().count("ready to serve client requests")
+    server.start()
+    wait_until(
+        lambda: server.log().count("ready to serve client requests") > ready, "etcd is back"
+    )
+    # Members find no cluster then, and change nothing.
+    leader.start()
+    wait_until(lambda: not leader.is_up(), "it ends")
+    assert "etcd knows no cluster 'lab'" in leader.log()
+    # The leader's copy may lack the entries of its last moment, never more: what was acknowledged
+    # before it had them is in no copy at all.
+    assert "as generation 2" in seed(leader, leader.store)
+    for member in cluster.members:
+        member.start()
+    workers.first_grants(time.monotonic())
+    acknowledged = workers.finish()
+    found = cluster.pushes("job")
+    assert max(found.values()) == 1
+    assert len(acknowledged - set(found)) <= len(workers.threads)
+    wait_until(
+        lambda: all(member.page("/readyz")[0] == 200 for member in cluster.members),
+        "all copies are there",
+    )
+
+
+def test_a_single_daemons_jobs_go_on_in_a_cluster(tmp_path):
+    address, more = (f"127.0.0.1:{port}" for port in free_ports(2))
+    argv = [program("syncd"), "--store", str(tmp_path / "alone"), "--tcp", address, "--unix", "off"]
+    argv += ["--admin", "off"]
+    alone = Process(argv, tmp_path / "alone.log")
+    workers = Workers(f"{address},{more}")
+    workers.first_grants(time.monotonic())
+    alone.signal(signal.SIGTERM)
+    assert alone.child.wait(PATIENCE_S) == 0
+    etcd = Etcd(tmp_path)
+    members = []
+    try:
+        for name, at in (("m0", address), ("m1", more)):
+            (tmp_path / name).mkdir()
+            members.append(Member(tmp_path / name, name, etcd, at))
+            members[-1].kill()
+        assert "as generation 1" in seed(members[0], tmp_path / "alone")
+        (tmp_path / "alone").rename(members[0].store)
+        for member in members:
+            member.start()
+        workers.first_grants(time.monotonic())
+        acknowledged = workers.finish()
+        leader = wait_until(lambda: next((m for m in members if m.leads()), None), "one leads")
+        argv = ["--addr", leader.address, "history", "job", "--kind", "push", "--json"]
+        done = subprocess.run([program("syncctl"), *argv], capture_output=True, text=True)
+        records = json.loads(done.stdout)
+        found = collections.Counter((record["rank"], record["iteration"]) for record in records)
+        first = min(iteration for _, iteration in found)
+        late = {push for push in acknowledged if push[1] > first}
+        assert max(found.values()) == 1 and not late - set(found)
+    finally:
+        for member in members:
+            member.kill()
+        etcd.stop()

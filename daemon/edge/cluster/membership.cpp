@@ -124,7 +124,7 @@ bool Membership::read_config(const Answer& answer, std::string& error) {
   if (item == nullptr) {
     error = "etcd knows no cluster '" + options_.cluster +
             "': set it up with `syncctl cluster init`, or correct cluster.name; if it was there "
-            "before, etcd has lost its data: keep the members' stores";
+            "before, etcd has lost its data: begin with a member's copy, `init --from`";
   } else if (!decode(item->value, config)) {
     error = key + " is damaged, or of a newer version of syncd";
   } else if (config.shards != 1) {

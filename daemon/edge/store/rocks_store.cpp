@@ -780,7 +780,7 @@ std::unique_ptr<Store> open_rocks_store(const Options& options, std::string& err
   if (jobs.empty()) return store;
   error = "store " + options.path +
           " has the history of a single daemon, which no cluster knows: name an empty directory "
-          "for this member";
+          "for this member, or begin a cluster with it (syncctl cluster init --from)";
   return nullptr;
 }
 

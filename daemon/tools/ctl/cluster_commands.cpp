@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/edge/cluster/administration.h"
+#include "daemon/edge/cluster/seeding.h"
 #include "daemon/edge/config/config.h"
 #include "daemon/tools/ctl/asking.h"
 #include "daemon/tools/ctl/commands.h"
@@ -73,6 +74,26 @@ void print_json(const std::string& name, const cluster::ClusterStatus& status) {
   std::cout << json.dump() << '\n';
 }
 
+int init_from(const Options& options, const config::Config& config, cluster::Etcd& etcd) {
+  cluster::Seeded seeded;
+  std::string error;
+  if (!cluster::seed_from(etcd, config.cluster.name, options.from_store, options.timeout_ms * 1000,
+                          seeded, error)) {
+    return complain(kExitRefused, error);
+  }
+  std::cout << fmt::format("cluster '{}' is set up with {} jobs, as generation {}\n",
+                           config.cluster.name, seeded.jobs, seeded.generation);
+  if (seeded.not_stamped.empty()) {
+    std::cout << options.from_store
+              << " is a copy of its history now, for one member, or copied for each; members with "
+                 "empty directories get what is behind the latest snapshots\n";
+    return kExitOk;
+  }
+  std::cerr << "syncctl: warning: " << options.from_store << " is no copy of its history, because "
+            << seeded.not_stamped << ": start all members with empty directories\n";
+  return kExitOk;
+}
+
 }  // namespace
 
 int run_cluster_init(const Options& options) {
@@ -88,6 +109,7 @@ int run_cluster_init(const Options& options) {
   if (!cluster::is_new_enough(version, config.cluster.old_etcd, error)) {
     return complain(kExitUsage, error);
   }
+  if (!options.from_store.empty()) return init_from(options, config, *etcd);
   if (!cluster::create_cluster(*etcd, config.cluster.name, options.timeout_ms * 1000, error)) {
     return complain(kExitUnreachable, error);
   }

@@ -59,7 +59,8 @@ struct Options {
   bool wait = false;
   bool latest = false;
   // cluster
-  std::string config;  // the configuration with [cluster]; empty: only the environment
+  std::string config;      // the configuration with [cluster]; empty: only the environment
+  std::string from_store;  // that the cluster is made of; empty: it begins without jobs
   // inspect
   bool hanging = false;
   bool stored = false;

@@ -262,12 +262,19 @@ void add_cluster(Commands& commands, Options& options) {
   CLI::App& cluster = commands.group("cluster", "Set up and examine a cluster of daemons");
   const auto command = [&](const char* name, const char* what, int (*function)(const Options&),
                            const char* notes) {
-    commands.add(cluster, name, what, function, options, notes)
-        ->add_option("--config", options.config,
-                     "The configuration of one of its members, with [cluster] (default: that of "
-                     "SYNCD_CONFIG)");
+    CLI::App* sub = commands.add(cluster, name, what, function, options, notes);
+    sub->add_option("--config", options.config,
+                    "The configuration of one of its members, with [cluster] (default: that of "
+                    "SYNCD_CONFIG)");
+    return sub;
   };
-  command("init", "Make the cluster in etcd, once, before its members start", run_cluster_init, "");
+  command(
+      "init", "Make the cluster in etcd, once, before its members start", run_cluster_init,
+      R"(With --from it begins with the jobs of a store whose daemon is down: that of a single daemon,
+or, when etcd has lost its data or was restored from a backup, the copy of the member that had come
+furthest. Stop all members first. What that copy lacks is lost. The store becomes a copy of the new
+cluster, at the next generation; other members' copies are set aside and made anew.)")
+      ->add_option("--from", options.from_store, "The store that the cluster begins with");
   command(
       "status", "Who leads, and how far each member's copy has come", run_cluster_status,
       R"(It shows what etcd knows: a member that has died stays until its lease ends, and copies are as

@@ -1,0 +1,280 @@
+// See seeding.h.
+#include "daemon/edge/cluster/seeding.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "daemon/core/cluster/shard_log.h"
+#include "daemon/core/cluster/take_over.h"
+#include "daemon/edge/cluster/copy.h"
+#include "daemon/edge/cluster/log_records.h"
+#include "daemon/edge/cluster/random_number.h"
+#include "daemon/edge/store/store.h"
+
+namespace syncd::cluster {
+namespace {
+
+// Who leads a cluster that is being made; no member can have such a name.
+constexpr const char* kSeeder = "";
+constexpr int kSeedTries = 10;
+constexpr std::chrono::milliseconds kSeedRetryAfter(200);
+constexpr Micros kStampTimeout = 20'000'000;
+
+std::string prefix_of(const ShardKeys& keys) {
+  const std::string leader = keys.leader();
+  return leader.substr(0, leader.rfind('/') + 1);
+}
+
+class Seeder {
+ public:
+  Seeder(Etcd& etcd, const std::string& name, Micros timeout)
+      : etcd_(etcd), name_(name), keys_(name, Shard{0}), timeout_(timeout) {}
+
+  // Whether the cluster may be made of a store with this stamp.
+  bool check(const Stamp& stamp, std::string& error);
+  bool begin(std::string& error);
+  bool add(store::RecoveredJob&& job, std::string& error);
+  bool end(Epoch removed_epoch, std::string& error);
+
+  std::size_t jobs() const { return jobs_; }
+  const Config& config() const { return config_; }
+  const Tail& tail() const { return log_->tail(); }
+
+ private:
+  Answer transact(const Transaction& transaction);
+  bool is_ahead(const Stamp& stamp);
+  bool drain(Ticket ticket, std::string& error);
+
+  Etcd& etcd_;
+  const std::string name_;
+  const ShardKeys keys_;
+  const Micros timeout_;
+  const KeyValue* there(const Answer& seen) const { return seen.find(config_key(name_)); }
+
+  Revision config_created_ = 0;
+  Revision leader_created_ = 0;
+  Config config_;
+  Nonce nonces_{random_number(), 0};
+  std::optional<ShardLog> log_;
+  store::RecordEncoder encoder_;
+  std::size_t jobs_ = 0;
+};
+
+// Until an answer decides. What is sent may be sent twice.
+Answer Seeder::transact(const Transaction& transaction) {
+  Answer answer;
+  for (int i = 0; i < kSeedTries; ++i) {
+    answer = etcd_.transact(transaction, 0, timeout_);
+    if (answer.kind != Answer::Kind::kUnknown) break;
+    std::this_thread::sleep_for(kSeedRetryAfter);
+  }
+  return answer;
+}
+
+// Whether the copy has entries that the log in etcd has not.
+bool Seeder::is_ahead(const Stamp& stamp) {
+  TakeOver read;
+  std::string damaged;
+  const Index from = stamp.tail.index + 1;
+  const Answer answer = transact(take_over_read(keys_, from));
+  return !parse_take_over(keys_, answer, read, damaged, from) ||
+         how_to_catch_up(read, stamp.tail) == CatchUp::kSetBack;
+}
+
+bool Seeder::check(const Stamp& stamp, std::string& error) {
+  const std::string members = member_key(name_, "");
+  const Answer seen = transact({{},
+                                {{Op::Kind::kGet, config_key(name_)},
+                                 {Op::Kind::kGet, keys_.leader()},
+                                 {Op::Kind::kGet, members, "", end_of(members)}},
+                                {}});
+  if (seen.kind != Answer::Kind::kThen) {
+    error = seen.error;
+    return false;
+  }
+  std::vector<std::string> alive;
+  for (const KeyValue& item : seen.got) {
+    if (item.key.starts_with(members)) alive.push_back(item.key.substr(members.size()));
+  }
+  const KeyValue* leader = seen.find(keys_.leader());
+  Leader who;
+  if (leader != nullptr && !(decode(leader->value, who) && who.member == kSeeder)) {
+    alive.push_back(who.member);
+  }
+  if (!alive.empty()) {
+    error =
+        fmt::format("members of cluster '{}' run, or have until a moment ago: {}; stop them all",
+                    name_, fmt::join(alive, ", "));
+    return false;
+  }
+  leader_created_ = leader == nullptr ? 0 : leader->created;
+  const KeyValue* config = there(seen);
+  config_created_ = config == nullptr ? 0 : config->created;
+  Config before;
+  before.generation = 0;
+  if (config != nullptr && (!decode(config->value, before) || before.shards != 1)) {
+    error = "cluster '" + name_ + "' is damaged, or of a newer version of syncd";
+    return false;
+  }
+  if (config != nullptr && (stamp.generation == 0 || stamp.cluster != before.cluster)) {
+    error = "cluster '" + name_ + "' exists already, and the store is no copy of its history";
+    return false;
+  }
+  if (config != nullptr && before.generation >= stamp.generation &&
+      (before.generation > stamp.generation || !is_ahead(stamp))) {
+    error = "etcd has all that this copy has: start the members";
+    return false;
+  }
+  config_.shards = 1;
+  config_.cluster = stamp.cluster;
+  if (stamp.generation == 0) {
+    for (std::uint8_t& byte : config_.cluster) byte = static_cast<std::uint8_t>(random_number());
+  }
+  config_.generation = std::max(before.generation, stamp.generation) + 1;
+  return true;
+}
+
+// Takes away what there is of the cluster, so that no member can lead, and begins a log whose first
+// entry is not there any more: an empty copy is made of the snapshots.
+bool Seeder::begin(std::string& error) {
+  const std::string prefix = prefix_of(keys_);
+  const std::string leader = encode(Leader{nonces_, kSeeder});
+  const Tail tail{1, {nonces_.process, ++nonces_.count}};
+  Transaction anew;
+  anew.compares = {{config_key(name_), config_created_}, {keys_.leader(), leader_created_}};
+  anew.then = {{Op::Kind::kDelete, config_key(name_)},
+               {Op::Kind::kDelete, prefix, "", end_of(prefix)}};
+  anew.otherwise = {{Op::Kind::kGet, keys_.leader()}};
+  Answer answer = transact(anew);
+  Transaction made;
+  made.compares = {{config_key(name_), 0}, {keys_.leader(), 0}};
+  made.then = {{Op::Kind::kPut, keys_.first(), encode(First{2})},
+               {Op::Kind::kPut, keys_.tail(), encode(tail)},
+               {Op::Kind::kPut, keys_.meta(), encode(Meta{})},
+               {Op::Kind::kPut, keys_.leader(), leader}};
+  made.otherwise = {{Op::Kind::kGet, keys_.leader()}};
+  // An attempt of either whose answer got lost lets the next one find the other branch.
+  if (answer.kind != Answer::Kind::kRefused) answer = transact(made);
+  const Answer seen = transact({{}, {{Op::Kind::kGet, keys_.leader()}}, {}});
+  const KeyValue* item = seen.find(keys_.leader());
+  if (item == nullptr || item->value != leader) {
+    error = !answer.error.empty() ? answer.error
+            : !seen.error.empty() ? seen.error
+                                  : "cluster '" + name_ + "' has changed meanwhile: try again";
+    return false;
+  }
+  log_.emplace(keys_, Term{config_.generation, item->created}, nonces_, tail, First{2});
+  return true;
+}
+
+bool Seeder::drain(Ticket ticket, std::string& error) {
+  while (std::optional<Attempt> attempt = log_->next()) {
+    const Answer answer = transact(attempt->transaction);
+    log_->on_answer(attempt->number, answer);
+    if (log_->deposed() || log_->unfit() || answer.kind == Answer::Kind::kUnknown) {
+      error = answer.error.empty() ? "somebody else makes the cluster, too" : answer.error;
+      return false;
+    }
+  }
+  return log_->committed() >= ticket;
+}
+
+bool Seeder::add(store::RecoveredJob&& job, std::string& error) {
+  Ticket last = log_->committed();
+  if (job.snapshot) {
+    log_->add_snapshot(job.snapshot->created.job, job.snapshot->sequence,
+                       encode_snapshot(*job.snapshot, encoder_));
+  }
+  for (std::size_t i = 0; i < job.records.size();) {
+    std::string bytes;
+    // An entry is not divided.
+    while (i < job.records.size() && bytes.size() < kGroupBytesMax / 2) {
+      bytes += encode_records({job.records[i++]}, encoder_);
+    }
+    last = log_->add({std::move(bytes)});
+  }
+  ++jobs_;
+  return drain(last, error);
+}
+
+// From here on members can lead.
+bool Seeder::end(Epoch removed_epoch, std::string& error) {
+  Transaction made;
+  made.compares = {{keys_.leader(), 0, encode(Leader{{nonces_.process, 0}, kSeeder})}};
+  made.then = {{Op::Kind::kPut, config_key(name_), encode(config_)},
+               {Op::Kind::kPut, keys_.meta(), encode(Meta{1, removed_epoch})},
+               {Op::Kind::kDelete, keys_.leader()}};
+  made.otherwise = {{Op::Kind::kGet, config_key(name_)}};
+  const Answer answer = transact(made);
+  if (answer.kind == Answer::Kind::kThen) return true;
+  const KeyValue* config = there(answer);
+  if (config != nullptr && config->value == encode(config_)) return true;  // an answer got lost
+  error = answer.error.empty() ? "somebody else makes the cluster, too" : answer.error;
+  return false;
+}
+
+std::unique_ptr<store::Store> open_source(const std::string& path, Stamp& stamp,
+                                          std::string& error) {
+  store::Options options;
+  options.path = path;
+  options.read_only = true;
+  auto source = store::open_rocks_store(options, error);
+  if (source == nullptr) return nullptr;
+  const std::string text = source->stamp();
+  stamp = {};
+  if (!text.empty() && !parse_stamp(text, stamp)) {
+    error = "store " + path + ": its cluster's stamp is damaged: '" + text + "'";
+    return nullptr;
+  }
+  source.reset();
+  options.read_only = false;  // which a daemon that has it would not let happen
+  options.is_copy = stamp.generation != 0;
+  return store::open_rocks_store(options, error);
+}
+
+bool write_stamp(store::Store& store, const Stamp& stamp, std::string& error) {
+  std::mutex mutex;
+  std::string problem;
+  store.start([&](const store::CommitReport& report) {
+    const std::lock_guard lock(mutex);
+    problem = report.error;
+  });
+  store::Batch batch;
+  batch.stamp = to_text(stamp);
+  if (store.submit(1, std::move(batch)) && store.close(kStampTimeout, error)) return true;
+  const std::lock_guard lock(mutex);
+  if (error.empty()) error = problem.empty() ? "the store does not write" : problem;
+  return false;
+}
+
+}  // namespace
+
+bool seed_from(Etcd& etcd, const std::string& name, const std::string& path, Micros timeout,
+               Seeded& seeded, std::string& error) {
+  Stamp stamp;
+  const auto source = open_source(path, stamp, error);
+  if (source == nullptr) return false;
+  Seeder seeder(etcd, name, timeout);
+  if (!seeder.check(stamp, error) || !seeder.begin(error)) return false;
+  const auto add = [&](store::RecoveredJob&& job, std::string& why) {
+    return seeder.add(std::move(job), why);
+  };
+  if (!source->load_each(add, error) || !seeder.end(source->removed_epoch(), error)) return false;
+  seeded.generation = seeder.config().generation;
+  seeded.jobs = seeder.jobs();
+  seeded.not_stamped.clear();
+  write_stamp(*source, {seeder.config().cluster, seeder.config().generation, seeder.tail()},
+              seeded.not_stamped);
+  return true;
+}
+
+}  // namespace syncd::cluster

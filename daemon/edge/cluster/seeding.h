@@ -1,0 +1,31 @@
+// Makes a cluster in etcd out of a store: that of a single daemon, which becomes a cluster's; or a
+// member's copy, when etcd has lost its data or was set back. Any thread; blocks on disk and etcd.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "daemon/edge/cluster/etcd.h"
+
+namespace syncd::cluster {
+
+struct Seeded {
+  std::uint64_t generation = 0;
+  std::size_t jobs = 0;
+  // Why the store is no copy of the cluster, though that is there: members begin with empty
+  // directories. Empty: the store is one, with all its history.
+  std::string not_stamped;
+};
+
+// The cluster begins with what the store in the directory `path` has, at the next generation, so
+// that other copies are made anew. `timeout`: of one call to etcd.
+//
+// False, with a sentence in `error`: the store cannot be opened, or a daemon has it; members run;
+// the cluster is there, and the store is not of it, or has nothing that etcd lacks; etcd does not
+// answer, then another call begins anew. Until it is true, no member can lead.
+bool seed_from(Etcd& etcd, const std::string& name, const std::string& path, Micros timeout,
+               Seeded& seeded, std::string& error);
+
+}  // namespace syncd::cluster
