@@ -15,7 +15,6 @@
 
 #include "daemon/core/cluster/shard_log.h"
 #include "daemon/core/cluster/take_over.h"
-#include "daemon/edge/cluster/copy.h"
 #include "daemon/edge/cluster/log_records.h"
 #include "daemon/edge/cluster/random_number.h"
 #include "daemon/edge/store/store.h"
@@ -222,23 +221,15 @@ bool Seeder::end(Epoch removed_epoch, std::string& error) {
   return false;
 }
 
-std::unique_ptr<store::Store> open_source(const std::string& path, Stamp& stamp,
-                                          std::string& error) {
-  store::Options options;
-  options.path = path;
+bool read_stamp(store::Options options, Stamp& stamp, std::string& error) {
   options.read_only = true;
-  auto source = store::open_rocks_store(options, error);
-  if (source == nullptr) return nullptr;
-  const std::string text = source->stamp();
+  const auto store = store::open_rocks_store(options, error);
+  if (store == nullptr) return false;
+  const std::string text = store->stamp();
   stamp = {};
-  if (!text.empty() && !parse_stamp(text, stamp)) {
-    error = "store " + path + ": its cluster's stamp is damaged: '" + text + "'";
-    return nullptr;
-  }
-  source.reset();
-  options.read_only = false;  // which a daemon that has it would not let happen
-  options.is_copy = stamp.generation != 0;
-  return store::open_rocks_store(options, error);
+  if (text.empty() || parse_stamp(text, stamp)) return true;
+  error = "store " + options.path + ": its cluster's stamp is damaged: '" + text + "'";
+  return false;
 }
 
 bool write_stamp(store::Store& store, const Stamp& stamp, std::string& error) {
@@ -258,10 +249,23 @@ bool write_stamp(store::Store& store, const Stamp& stamp, std::string& error) {
 
 }  // namespace
 
+bool read_copy(const std::string& path, Stamp& stamp, std::string& error) {
+  store::Options options;
+  options.path = path;
+  if (!read_stamp(options, stamp, error)) return false;
+  if (stamp.generation != 0) return true;
+  error = "store " + path + " is no copy of a cluster's history";
+  return false;
+}
+
 bool seed_from(Etcd& etcd, const std::string& name, const std::string& path, Micros timeout,
                Seeded& seeded, std::string& error) {
   Stamp stamp;
-  const auto source = open_source(path, stamp, error);
+  store::Options options;
+  options.path = path;
+  if (!read_stamp(options, stamp, error)) return false;
+  options.is_copy = stamp.generation != 0;
+  const auto source = store::open_rocks_store(options, error);  // fails if a daemon has it
   if (source == nullptr) return false;
   Seeder seeder(etcd, name, timeout);
   if (!seeder.check(stamp, error) || !seeder.begin(error)) return false;

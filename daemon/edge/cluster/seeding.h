@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/edge/cluster/copy.h"
 #include "daemon/edge/cluster/etcd.h"
 
 namespace syncd::cluster {
@@ -18,6 +19,10 @@ struct Seeded {
   // directories. Empty: the store is one, with all its history.
   std::string not_stamped;
 };
+
+// How far the copy in the directory `path` has come. False, with a sentence in `error`: it cannot
+// be read, or is no copy.
+bool read_copy(const std::string& path, Stamp& stamp, std::string& error);
 
 // The cluster begins with what the store in the directory `path` has, at the next generation, so
 // that other copies are made anew. `timeout`: of one call to etcd.

@@ -137,4 +137,18 @@ int run_cluster_status(const Options& options) {
   return kExitOk;
 }
 
+int run_cluster_copy(const Options& options) {
+  cluster::Stamp stamp;
+  std::string error;
+  if (!cluster::read_copy(options.store, stamp, error)) return complain(kExitRefused, error);
+  if (options.json) {
+    const nlohmann::json json = {
+        {"store", options.store}, {"generation", stamp.generation}, {"copy", stamp.tail.index}};
+    std::cout << json.dump() << '\n';
+  } else {
+    std::cout << fmt::format("generation {}, copy at {}\n", stamp.generation, stamp.tail.index);
+  }
+  return kExitOk;
+}
+
 }  // namespace syncd::ctl

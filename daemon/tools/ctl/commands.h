@@ -69,6 +69,7 @@ struct Options {
 int run_status(const Options& options);
 int run_cluster_init(const Options& options);
 int run_cluster_status(const Options& options);
+int run_cluster_copy(const Options& options);
 int run_jobs(const Options& options);
 int run_workers(const Options& options);
 int run_members(const Options& options);

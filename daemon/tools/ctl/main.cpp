@@ -280,6 +280,11 @@ cluster, at the next generation; other members' copies are set aside and made an
       R"(It shows what etcd knows: a member that has died stays until its lease ends, and copies are as
 of a few seconds ago. JSON: cluster, generation, leader (empty: none), term, first and last (entries
 of the log), members (name, version, addresses, copy, can_lead).)");
+  commands
+      .add(cluster, "copy", "How far a member's copy on this machine has come", run_cluster_copy,
+           options, "It asks neither etcd nor a daemon. JSON: store, generation, copy (an entry).")
+      ->add_option("--store", options.store, "The store of the member")
+      ->required();
 }
 
 // Ask a graph rather than a daemon.
