@@ -138,7 +138,9 @@ void Link::end_connection(std::string_view reason, TimeUs now) {
 }
 
 TimeUs Link::next_delay_us() {
-  const TimeUs max = options_.several_daemons ? kRoundPauseMaxUs : kBackoffMaxUs;
+  const TimeUs max = !options_.several_daemons  ? kBackoffMaxUs
+                     : failures_ < kFirstRounds ? kFirstRoundsPauseMaxUs
+                                                : kRoundPauseMaxUs;
   const TimeUs base = std::min(max, kBackoffMinUs << std::min(failures_, kDoublingsMax));
   failures_ += 1;
   const TimeUs half = base / 2;

@@ -38,9 +38,11 @@ inline constexpr TimeUs kHandshakeTimeoutUs = 5'000'000;
 // is busy may take its time for TLS and Hello, but its system accepts a connection by the second.
 inline constexpr TimeUs kFirstHandshakeTimeoutUs = 1'000'000;
 inline constexpr TimeUs kConnectTimeoutUs = 2'000'000;
-// Members that stand by refuse at once: attempts of one round start so far apart, and between
-// rounds the pause is short, as one of them leads within seconds.
+// Members that stand by refuse at once: attempts of one round start so far apart. One of them leads
+// within seconds, so the pause between rounds is short at first.
 inline constexpr TimeUs kEndpointSpacingUs = 250'000;
+inline constexpr TimeUs kFirstRoundsPauseMaxUs = 200'000;
+inline constexpr unsigned kFirstRounds = 16;
 inline constexpr TimeUs kRoundPauseMaxUs = 1'000'000;
 // How long the daemon may take to close a connection after it announced that it shuts down.
 inline constexpr TimeUs kDrainTimeoutUs = 5'000'000;

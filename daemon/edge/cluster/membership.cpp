@@ -22,7 +22,7 @@ namespace {
 
 constexpr Shard kShard = 0;  // this version has one
 constexpr Micros kPollMin = 100'000;
-constexpr Micros kPollMax = 1'000'000;
+constexpr Micros kPollMax = 500'000;
 constexpr Micros kTellProgressEvery = 2'000'000;
 constexpr Micros kTellAgainAfter = 60'000'000;
 // Another process of this member's name keeps its key for at most its lease after its end.
@@ -176,7 +176,7 @@ bool Membership::begin_lease(std::string& error) {
 
 Membership::Outcome Membership::follow(const std::function<bool()>& is_stopped,
                                        std::unique_ptr<store::Store>& store, std::string& error) {
-  const Micros poll = std::clamp(options_.lease / 6, kPollMin, kPollMax);
+  const Micros poll = std::clamp(options_.lease / 12, kPollMin, kPollMax);
   bool is_usable = false;
   Micros next_look = 0;
   while (!is_stopped()) {
