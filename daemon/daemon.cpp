@@ -8,11 +8,27 @@
 #include <cstdlib>
 
 #include "daemon/edge/config/duration.h"
+#include "daemon/edge/net/listen_socket.h"
 #include "daemon/edge/net/loop_guard.h"
 #include "daemon/edge/server/from_config.h"
 #include "proto/base/check.h"
 
 namespace syncd {
+namespace {
+
+// Whether a member that follows could listen where it will when it leads: a port that another
+// program has is known at once.
+bool can_listen(const config::Config& config, std::string& error) {
+  std::vector<net::ListenSocket> closed_at_once;
+  for (const net::TcpAddress& address : config.tcp) {
+    if (net::open_tcp_sockets(address, closed_at_once, error)) continue;
+    error = "listen.tcp: " + error;
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 int Daemon::run() try {
   write(LogLevel::kInfo, "starting",
@@ -48,6 +64,7 @@ ExitCode Daemon::follow(std::string& error) {
   }
   const config::Config& config = reloader_.config();
   if (!server::make_store_parents(config, error)) return kBadStore;
+  if (!can_listen(config, error)) return kCannotListen;
   if (!pages_->listen(config, error) || !pages_->serve(config, error)) return kCannotListen;
   signals_.listen(&loop_, {SIGTERM, SIGINT, SIGHUP});
   cluster::Host::Options options;
@@ -79,8 +96,7 @@ ExitCode Daemon::serve_alone(std::string& error) {
   }
   // Before the store is read, which may take long: a port that is taken is known at once.
   if (!pages_->listen(reloader_.config(), error)) return kCannotListen;
-  const ExitCode code = serve(std::move(store), error);
-  return code == kClean && !pages_->serve(reloader_.config(), error) ? kCannotListen : code;
+  return serve(std::move(store), error);
 }
 
 ExitCode Daemon::serve(std::unique_ptr<store::Store> store, std::string& error) {
@@ -93,10 +109,11 @@ ExitCode Daemon::serve(std::unique_ptr<store::Store> store, std::string& error) 
   constexpr ExitCode kCodes[] = {kClean, kBadStore, kBadConfig, kCannotListen};  // of StartError
   const ExitCode code = kCodes[static_cast<std::size_t>(server_->start(error))];
   if (code != kClean) return code;
-  // Before anybody is told that it is ready: a signal that comes earlier ends the process.
   if (host_) {
     host_->watch();
   } else {
+    if (!pages_->serve(reloader_.config(), error)) return kCannotListen;
+    // Before anybody is told that it is ready: a signal that comes earlier ends the process.
     signals_.listen(&loop_, {SIGTERM, SIGINT, SIGHUP});
   }
   if (!ready_file_.write(server_->endpoints(), error)) return kOther;
