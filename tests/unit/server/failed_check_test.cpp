@@ -117,7 +117,7 @@ TEST(FailedCheck, IsLoggedAndAbortsTheDaemon) {
   EXPECT_TRUE(WIFSIGNALED(status)) << status;
   EXPECT_EQ(WTERMSIG(status), SIGABRT);
   EXPECT_THAT(lines, HasSubstr("error server_failed reason=\"internal error: a check has failed: "
-                               "stopping_ (main.cpp:"));
+                               "stopping_ (daemon.cpp:"));
   EXPECT_THAT(lines, Not(HasSubstr("terminate called")));
   std::filesystem::remove_all(directory);
 }
