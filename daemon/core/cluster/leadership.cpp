@@ -74,7 +74,8 @@ std::optional<Attempt> Leadership::next(Micros now) {
     transaction.then = {{Op::Kind::kPutOnLease, keys_.leader(), value_}};
     transaction.otherwise = {{Op::Kind::kGet, keys_.leader()}};
   } else if (state_ == State::kReads) {
-    transaction = take_over_read(keys_);
+    read_from_ = copied_ + 1;
+    transaction = take_over_read(keys_, read_from_);
   } else {
     transaction.compares = {{keys_.leader(), term_.revision}, {keys_.leader(), 0, value_}};
     transaction.then = {{Op::Kind::kDelete, keys_.leader()}};
@@ -126,7 +127,7 @@ void Leadership::on_answer(std::uint64_t attempt, const Answer& answer, Micros n
 void Leadership::start_read(const Answer& answer, Micros now) {
   if (answer.revision < term_.revision) {  // of a stale etcd
     not_before_ = now + kRetryAfter;
-  } else if (parse_take_over(keys_, answer, read_, why_unfit_)) {
+  } else if (parse_take_over(keys_, answer, read_, why_unfit_, read_from_)) {
     state_ = State::kRecovers;
   } else {
     fail(now);

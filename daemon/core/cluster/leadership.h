@@ -45,6 +45,9 @@ class Leadership {
   };
   void on_view(View view, Micros now);
 
+  // The member's copy has the log's entries up to this one: they are not read again. 0: none.
+  void set_copied(Index copied) { copied_ = copied; }
+
   // What is to be sent, unless an attempt is under way or there is nothing to do; and when to ask
   // again, if nothing happens before (kNever: no time of its own). Only with a lease that lives.
   std::optional<Attempt> next(Micros now);
@@ -84,6 +87,8 @@ class Leadership {
   State state_ = State::kFollows;
   Term term_;
   TakeOver read_;
+  Index copied_ = 0;
+  Index read_from_ = 1;  // what is under way
 
   Revision seen_at_ = 0;  // 0: nothing yet
   std::optional<KeyValue> leader_;

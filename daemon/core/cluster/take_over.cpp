@@ -57,6 +57,7 @@ bool parse_take_over(const ShardKeys& keys, const Answer& answer, TakeOver& read
     return false;
   };
   if (read.first.index == 0) return broken(0);
+  read.there = read.first;
   Index next = read.first.index = std::max(read.first.index, from);
   if (next > read.tail.index + 1) return true;  // the copy is ahead of the log: how_to_catch_up()
   std::uint32_t parts_left = 0;

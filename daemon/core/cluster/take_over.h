@@ -12,7 +12,8 @@
 namespace syncd::cluster {
 
 struct TakeOver {
-  First first;
+  First there;  // the log's first entry in etcd
+  First first;  // the first of `log`: the same, or a later one from which on it was read
   Tail tail;
   Meta meta;
   std::vector<std::pair<JobId, Pointer>> pointers;
@@ -26,8 +27,7 @@ Transaction take_over_read(const ShardKeys& keys, Index from = 1);
 // an error, never a log that begins again.
 std::vector<Op> seed(const ShardKeys& keys);
 
-// False, with a sentence in `error`: a value is damaged, or the log is not what its tail says. Of a
-// log that was read from an entry on, that one becomes its `first`.
+// False, with a sentence in `error`: a value is damaged, or the log is not what its tail says.
 bool parse_take_over(const ShardKeys& keys, const Answer& answer, TakeOver& read,
                      std::string& error, Index from = 1);
 

@@ -103,7 +103,8 @@ Copy::Took Copy::take_up(const Config& config, const TakeOver& read, std::string
       how_to_catch_up(read, stamp_.tail) == CatchUp::kSetBack) {
     error = fmt::format(
         "the copy {} has entries that the cluster's log has not (the log ends at {}, the copy at "
-        "{}): etcd was set back, and acknowledged pushes would vanish. Nothing was changed: restore a later "
+        "{}): etcd was set back, and acknowledged pushes would vanish. Nothing was changed: "
+        "restore a later "
         "state of etcd, or stop all members and begin with this copy, `syncctl cluster init "
         "--from`",
         options_.path, read.tail.index, stamp_.tail.index);

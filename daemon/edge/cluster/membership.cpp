@@ -327,9 +327,13 @@ MemberView Membership::view() const {
   return view;
 }
 
+// The last entry of this generation that the copy has.
+Index Membership::copied() const {
+  return copy_->stamp().generation == config_.generation ? copy_->stamp().tail.index : 0;
+}
+
 bool Membership::catch_up(std::string& error) {
-  const Index from =
-      copy_->stamp().generation == config_.generation ? copy_->stamp().tail.index + 1 : Index{1};
+  const Index from = copied() + 1;
   const Answer answer = etcd_.transact(take_over_read(keys_, from), 0, read_timeout());
   if (answer.kind != Answer::Kind::kThen) return true;  // the next look tries again
   TakeOver read;
@@ -395,6 +399,7 @@ bool Membership::take_turn(std::unique_ptr<store::Store>& store, std::string& er
     if (leadership_->state() != Leadership::State::kFollows) leadership_->depose();
     return true;
   }
+  leadership_->set_copied(copied());
   if (const auto attempt = leadership_->next(now())) {
     const bool reads = leadership_->state() == Leadership::State::kReads;
     if (reads) keeper_->hold(true);

@@ -77,6 +77,7 @@ class Membership {
   void note_leader(const Answer& seen);
   void note_view(const Answer& seen);
   std::string why_not_leading(Index last) const;
+  Index copied() const;
   bool catch_up(std::string& error);
   bool take_up(const TakeOver& read, bool& is_up, std::string& error);
   bool fetch(JobId job, const Pointer& pointer, std::string& bytes, std::string& error);

@@ -30,7 +30,8 @@ ShardStore::ShardStore(Options options, const TakeOver& read, Etcd& etcd,
       etcd_(etcd),
       removed_epoch_(read.meta.removed_epoch),
       nonces_(options_.nonces),
-      log_(options_.keys, options_.term, nonces_, read.tail, read.first),
+      log_(options_.keys, options_.term, nonces_, read.tail, read.there),
+      has_unread_(read.there.index < read.first.index),
       settled_(read.tail.index),
       copied_(read.tail.index),
       copy_(std::move(copy)) {
@@ -43,6 +44,12 @@ ShardStore::ShardStore(Options options, const TakeOver& read, Etcd& etcd,
   for (const Record& record : created) jobs.insert(record.job);
   for (const auto& [job, pointer] : read.pointers) {
     snapshots_[job] = pointers_[job] = pointer.sequence;
+  }
+  if (has_unread_) {
+    // How large they are is not known. As if the log may be no larger, so that they go when they
+    // are covered; load_each() says what has to be.
+    entries_.push_back({read.first.index - 1, options_.keep_log.bytes, {}});
+    entries_bytes_ += options_.keep_log.bytes;
   }
   for (const Entry& entry : read.log) {
     std::vector<Record> records;
@@ -68,9 +75,18 @@ bool ShardStore::load_each(const TakeJob& take, std::string& error) {
   return copy_->load_each(
       [&](store::RecoveredJob&& job, std::string& why) {
         if (job.snapshot) add_snapshot(*job.snapshot);
+        if (has_unread_) note_unread(job);
         return take(std::move(job), why);
       },
       error);
+}
+
+// The entries that were not read have of a job what the copy has, or less.
+void ShardStore::note_unread(const store::RecoveredJob& job) {
+  const JobId id = job.snapshot ? job.snapshot->created.job : job.records.front().job;
+  Sequence& last = entries_.front().last[id];
+  if (job.snapshot) last = job.snapshot->sequence;
+  if (!job.records.empty()) last = job.records.back().sequence;
 }
 
 void ShardStore::start(store::CommitCallback callback) {

@@ -105,7 +105,7 @@ class ShardStore final : public store::Store {
     Submitted submitted;
   };
   struct LogEntry {
-    Index index = 0;
+    Index index = 0;  // and, of what this leader did not read, all before it
     std::size_t bytes = 0;
     std::map<JobId, Sequence> last;  // of its records
   };
@@ -121,6 +121,7 @@ class ShardStore final : public store::Store {
   void add(Submitted&& submitted);
   void add_snapshot(const JobSnapshot& snapshot);
   void add_removed(const RemovedJobs& removed);
+  void note_unread(const store::RecoveredJob& job);
   void settle(std::int64_t took_us);
   void hand_to_copy();
   void remove_covered();
@@ -141,6 +142,7 @@ class ShardStore final : public store::Store {
   store::RecordEncoder encoder_;
   std::deque<Appended> appended_;
   std::deque<std::pair<Index, store::Batch>> to_copy_;  // one for each entry
+  const bool has_unread_;  // entries before those that it read: entries_.front() stands for them
   Index settled_ = 0;
   std::deque<LogEntry> entries_;  // up to settled_; those that are to be removed are not here
   std::size_t entries_bytes_ = 0;

@@ -239,5 +239,27 @@ TEST_F(ClusterLeadership, ALeaseThatIsOverEndsEverything) {
   EXPECT_EQ(a.state(), State::kFollows);
 }
 
+TEST_F(ClusterLeadership, ReadsWhatItsCopyLacks) {
+  Leadership of = member(first(), 1);
+  show(of, 0);
+  of.set_copied(41);
+  ASSERT_TRUE(step(of, 0));  // creates
+  const auto attempt = of.next(0);
+  ASSERT_TRUE(attempt);
+  EXPECT_EQ(attempt->transaction.then.back().key, kKeys.entry(42));
+  // And that is what the answer is read as: without the entries before.
+  of.set_copied(0);
+  const Nonce n41{1, 41}, n42{1, 42};
+  etcd.apply({{},
+              {{Op::Kind::kPut, kKeys.tail(), encode(Tail{42, n42})},
+               {Op::Kind::kPut, kKeys.entry(42), encode(Entry{{1, 1}, n42, n41, 0, "last"})}},
+              {}});
+  of.on_answer(attempt->number, etcd.apply(attempt->transaction, 1), 0);
+  ASSERT_EQ(of.state(), State::kRecovers) << of.why_unfit();
+  EXPECT_EQ(of.read().there.index, 1u);
+  EXPECT_EQ(of.read().first.index, 42u);
+  EXPECT_EQ(of.read().log.size(), 1u);
+}
+
 }  // namespace
 }  // namespace syncd::cluster

@@ -56,11 +56,12 @@ class ModelCalls final : public Etcd {
     fault = std::move(wanted);
   }
   // What a member that takes over would read.
-  TakeOver read() {
+  TakeOver read(Index from = 1) {
     const std::lock_guard lock(mutex_);
     TakeOver read;
     std::string error;
-    EXPECT_TRUE(parse_take_over(kKeys, apply(take_over_read(kKeys)), read, error)) << error;
+    EXPECT_TRUE(parse_take_over(kKeys, apply(take_over_read(kKeys, from)), read, error, from))
+        << error;
     return read;
   }
   std::string fetch(JobId job, const Pointer& pointer) {

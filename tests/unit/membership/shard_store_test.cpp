@@ -19,10 +19,12 @@ class ShardStoreTest : public ClusterTest {
   std::unique_ptr<ShardStore> open(const std::string& path, LogSize want = kWantSnapshots,
                                    LogSize keep = kKeepLog) {
     const Term term = lead();
-    const TakeOver read = etcd_.read();
     auto copy = open_copy(path);
-    take_up(*copy);
+    // As a member does: what its copy has is not read again.
+    const TakeOver read = etcd_.read(copy->stamp().tail.index + 1);
     std::string error;
+    EXPECT_EQ(copy->take_up(config_, read, error), Copy::Took::kAll) << error;
+    entries_read_ = read.log.size();
     auto store = copy->hand_over(error);
     EXPECT_NE(store, nullptr) << error;
     ShardStore::Options options{kKeys, config_, term, {lives_, 0}, 1'000'000, "lab", {}, {}};
@@ -64,6 +66,7 @@ class ShardStoreTest : public ClusterTest {
   store::Reports reports_;
   std::vector<store::RecoveredJob> jobs_;
   std::promise<std::string> deposed_;
+  std::size_t entries_read_ = 0;  // when the latest one was opened
   Ticket ticket_ = 0;
 };
 
@@ -179,6 +182,41 @@ TEST_F(ShardStoreTest, TheLogIsRemovedOnceSnapshotsCoverItAndAnEmptyDiskStillFin
   store::ReadResult page;
   ASSERT_TRUE(rebuilt->read(1, 1, 1, 1 << 20, page, error)) << error;
   EXPECT_EQ(page.first_sequence, covered + 1) << "older history is on other members";
+}
+
+// A leader whose copy had the log's beginning does not read it; and removes it all the same, once
+// snapshots cover it, but no entry before.
+TEST_F(ShardStoreTest, WhatTheCopyHadIsNotReadAndStillRemoved) {
+  {
+    auto store = open(dir_.store());
+    commit(*store, {creation(1), push(1, 2)});
+    commit(*store, {creation(2, "idle"), push(2, 2)});
+    for (Sequence sequence = 3; sequence <= 9; ++sequence) commit(*store, {push(1, sequence)});
+    close(*store);
+  }
+  auto store = open(dir_.store(), {1, 4}, {1'000, 8});
+  EXPECT_EQ(entries_read_, 0u);
+  EXPECT_EQ(etcd_.read().first.index, 1u);
+  Sequence sequence = 9;
+  bool is_wanted = false;
+  for (int i = 0; i < 2'000 && etcd_.read().first.index == 1; ++i) {
+    Batch batch = store::batch_of({push(1, ++sequence)});
+    const std::vector<store::CommitReport> all = reports_.all();
+    for (const JobId job : all.empty() ? std::vector<JobId>{} : all.back().wants_snapshot) {
+      is_wanted |= job == 2;
+      batch.snapshots.push_back(store::sample_snapshot(job, job == 1 ? sequence : 2));
+    }
+    ASSERT_TRUE(store->submit(++ticket_, std::move(batch)));
+    ASSERT_TRUE(reports_.wait_for(ticket_));
+  }
+  EXPECT_TRUE(is_wanted) << "the idle job holds the log's beginning";
+  EXPECT_GE(etcd_.read().first.index, 10u);
+  EXPECT_EQ(etcd_.read().pointers.size(), 2u);
+  close(*store);
+  store.reset();
+  auto copy = open_copy(dir_.path() + "/empty");
+  take_up(*copy);
+  EXPECT_EQ(copy->stamp().tail, etcd_.read().tail);
 }
 
 }  // namespace
