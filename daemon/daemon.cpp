@@ -180,7 +180,7 @@ void Daemon::on_idle() {
 
 void Daemon::stop(const std::string& reason) {
   stopping_ = true;
-  if (host_) host_->stop();
+  if (host_) host_->stop(exit_code_);
   manager_.stopping(reloader_.config().shutdown_timeout_us, reason);
   if (server_ == nullptr) {
     if (host_ == nullptr || !host_->is_following()) close();

@@ -71,6 +71,7 @@ std::optional<Attempt> Leadership::next(Micros now) {
   if (state_ == State::kFollows) {
     state_ = State::kCreates;
     transaction.compares = {{keys_.leader(), 0}};
+    if (condition_) transaction.compares.push_back(*condition_);
     transaction.then = {{Op::Kind::kPutOnLease, keys_.leader(), value_}};
     transaction.otherwise = {{Op::Kind::kGet, keys_.leader()}};
   } else if (state_ == State::kReads) {

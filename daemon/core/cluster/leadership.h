@@ -45,6 +45,8 @@ class Leadership {
   };
   void on_view(View view, Micros now);
 
+  // What must hold beside when it takes the key: that the cluster is the one that it has seen.
+  void require(Compare condition) { condition_ = std::move(condition); }
   // The member's copy has the log's entries up to this one: they are not read again. 0: none.
   void set_copied(Index copied) { copied_ = copied; }
 
@@ -87,6 +89,7 @@ class Leadership {
   State state_ = State::kFollows;
   Term term_;
   TakeOver read_;
+  std::optional<Compare> condition_;
   Index copied_ = 0;
   Index read_from_ = 1;  // what is under way
 

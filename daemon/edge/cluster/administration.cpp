@@ -35,16 +35,22 @@ bool create_cluster(Etcd& etcd, const std::string& name, Micros timeout, std::st
   for (std::uint8_t& byte : config.cluster) byte = static_cast<std::uint8_t>(random_number());
   const std::string key = config_key(name);
   Transaction put;
-  put.compares = {{key, 0}};
-  put.then = seed(ShardKeys(name, Shard{0}));
+  const ShardKeys keys(name, Shard{0});
+  put.compares = {{key, 0}, {keys.leader(), 0}};
+  put.then = seed(keys);
   put.then.push_back({Op::Kind::kPut, key, encode(config)});
-  put.otherwise = {{Op::Kind::kGet, key}};
+  put.otherwise = {{Op::Kind::kGet, key}, {Op::Kind::kGet, keys.leader()}};
   const Answer answer = etcd.transact(put, 0, timeout);
   if (answer.kind == Answer::Kind::kThen) return true;
   const KeyValue* there = answer.find(key);
   // An earlier attempt may have landed.
   if (there != nullptr && there->value == encode(config)) return true;
-  error = there != nullptr ? "cluster '" + name + "' exists already" : answer.error;
+  const bool is_begun = there == nullptr && answer.find(keys.leader()) != nullptr;
+  error = there != nullptr ? "cluster '" + name + "' exists already"
+          : is_begun       ? "cluster '" + name +
+                           "' was begun with a store, or has a member that still stops: call "
+                           "`syncctl cluster init --from` again"
+                     : answer.error;
   return false;
 }
 

@@ -99,15 +99,17 @@ Copy::Took Copy::take_up(const Config& config, const TakeOver& read, std::string
             " is a copy of another cluster's history: name another directory for this member";
     return Took::kRefused;
   }
-  if (stamp_.generation == config.generation &&
-      how_to_catch_up(read, stamp_.tail) == CatchUp::kSetBack) {
+  if (stamp_.generation > config.generation ||
+      (stamp_.generation == config.generation &&
+       how_to_catch_up(read, stamp_.tail) == CatchUp::kSetBack)) {
     error = fmt::format(
-        "the copy {} has entries that the cluster's log has not (the log ends at {}, the copy at "
-        "{}): etcd was set back, and acknowledged pushes would vanish. Nothing was changed: "
+        "the copy {} has entries that the cluster's log has not (the log ends at {} of generation "
+        "{}, the copy at {} of {}): etcd was set back, and acknowledged pushes would vanish. "
+        "Nothing was changed: "
         "restore a later "
         "state of etcd, or stop all members and begin with this copy, `syncctl cluster init "
         "--from`",
-        options_.path, read.tail.index, stamp_.tail.index);
+        options_.path, read.tail.index, config.generation, stamp_.tail.index, stamp_.generation);
     return Took::kRefused;
   }
   if (take_all(config, read, error)) return Took::kAll;

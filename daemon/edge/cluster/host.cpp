@@ -118,7 +118,7 @@ void Host::restart(const std::string& reason) {
     options_.log(
         {LogLevel::kWarn, "deposed", {{"cluster", config_.cluster.name}, {"reason", reason}}});
     options_.on_restart();
-    _exit(0);  // all that was acknowledged is in etcd
+    _exit(exit_code_);  // all that was acknowledged is in etcd
   }
   options_.log({LogLevel::kWarn,
                 "deposed",
@@ -126,6 +126,7 @@ void Host::restart(const std::string& reason) {
                  {"reason", reason},
                  {"hint", "the program starts anew and follows"}}});
   options_.on_restart();
+  std::signal(SIGHUP, SIG_IGN);  // which would end the program until it takes signals
   // The program inherits the mask of the thread that starts it.
   sigset_t none;
   sigemptyset(&none);

@@ -1,5 +1,5 @@
 // A daemon's process as a member of a cluster. It follows on a thread of its own until the member
-// leads, and hands out the store that main.cpp then serves. A member that leads no longer starts
+// leads, and hands out the store that is then served. A member that leads no longer starts
 // the program anew in the same process: nothing of an engine that others have overtaken can be left
 // then. Loop thread but where noted.
 #pragma once
@@ -43,8 +43,11 @@ class Host {
   // Begins to follow; `on_end` is called once. False, with a sentence in `error`: it cannot.
   bool follow(uv_loop_t* loop, OnEnd on_end, std::string& error);
   // The daemon stops. `on_end` comes soon, if it has not been called; if the member is deposed from
-  // now on, the process ends instead of starting anew.
-  void stop() { is_stopping_ = true; }
+  // now on, the process ends with this status instead of starting anew.
+  void stop(int exit_code) {
+    exit_code_ = exit_code;
+    is_stopping_ = true;
+  }
   bool is_following() const { return thread_.joinable(); }
 
   // The store has been read: from now on the loop must turn, and does so without traffic, too.
@@ -77,6 +80,7 @@ class Host {
   uv_async_t ended_{};
   uv_timer_t timer_{};
   bool is_watched_ = false;
+  std::atomic<int> exit_code_{0};
   std::atomic<bool> is_stopping_{false};
 
   std::thread thread_;  // that follows; joined before the loop's thread reads what it has left

@@ -27,6 +27,8 @@ constexpr Micros kTellProgressEvery = 2'000'000;
 constexpr Micros kTellAgainAfter = 60'000'000;
 // Another process of this member's name keeps its key for at most its lease after its end.
 constexpr int kOtherLeases = 3;
+// Of a call that reads a log, or parts of a snapshot. An endpoint that is silent is left sooner.
+constexpr Micros kReadTimeout = 60'000'000;
 // Who has not finished a look at etcd for so long is stuck: on its disk, or in a long log.
 constexpr int kStallLeases = 6;
 
@@ -228,6 +230,8 @@ bool Membership::look(std::string& error) {
     if (fit && !other.draining) view.members.push_back(item.key.substr(members.size()));
   }
   note_leader(seen);
+  const std::string config = config_key(options_.cluster);
+  leadership_->require({config, seen.find(config)->created});
   leadership_->on_view(std::move(view), now());
   Tail tail;
   const KeyValue* at = seen.find(keys_.tail());
@@ -334,8 +338,13 @@ Index Membership::copied() const {
 
 bool Membership::catch_up(std::string& error) {
   const Index from = copied() + 1;
-  const Answer answer = etcd_.transact(take_over_read(keys_, from), 0, read_timeout());
-  if (answer.kind != Answer::Kind::kThen) return true;  // the next look tries again
+  keeper_->hold(true);  // the log may be long
+  const Answer answer = etcd_.transact(take_over_read(keys_, from), 0, kReadTimeout);
+  keeper_->hold(false);
+  if (answer.kind != Answer::Kind::kThen) {
+    tell_behind("the cluster's log cannot be read: " + answer.error);
+    return true;  // the next look tries again
+  }
   TakeOver read;
   if (!parse_take_over(keys_, answer, read, error, from)) return false;
   bool is_up = false;
@@ -351,24 +360,31 @@ bool Membership::take_up(const TakeOver& read, bool& is_up, std::string& error) 
     say(LogLevel::kWarn, "copy_set_aside",
         {{"store", options_.store.path},
          {"moved_to", set_aside_told_},
-         {"hint", "it ended before the cluster's log begins; older history is in there"}});
+         {"hint",
+          "it is of an earlier generation, or ended before the cluster's log begins: what only it "
+          "has is in there"}});
   }
   is_up = took == Copy::Took::kAll;
   if (took == Copy::Took::kRefused) {
     error = problem;
     return false;
   }
-  if (problem != take_up_problem_told_ && !is_up) {
+  tell_behind(is_up ? "" : problem);
+  return true;
+}
+
+// Once for each problem; empty: there is none any more.
+void Membership::tell_behind(const std::string& problem) {
+  if (!problem.empty() && problem != take_up_problem_told_) {
     say(LogLevel::kWarn, "copy_behind", {{"store", options_.store.path}, {"reason", problem}});
   }
   take_up_problem_told_ = problem;
-  return true;
 }
 
 bool Membership::fetch(JobId job, const Pointer& pointer, std::string& bytes, std::string& error) {
   const std::string prefix = keys_.snapshot_parts(job, pointer.term, pointer.sequence);
   const Answer answer =
-      etcd_.transact({{}, {{Op::Kind::kGet, prefix, "", end_of(prefix)}}, {}}, 0, read_timeout());
+      etcd_.transact({{}, {{Op::Kind::kGet, prefix, "", end_of(prefix)}}, {}}, 0, kReadTimeout);
   bytes.clear();
   std::uint32_t parts = 0;
   for (const KeyValue& item : answer.got) {
@@ -403,8 +419,11 @@ bool Membership::take_turn(std::unique_ptr<store::Store>& store, std::string& er
   if (const auto attempt = leadership_->next(now())) {
     const bool reads = leadership_->state() == Leadership::State::kReads;
     if (reads) keeper_->hold(true);
-    const Answer answer = etcd_.transact(attempt->transaction, keeper_->id(),
-                                         reads ? read_timeout() : call_timeout());
+    const Answer answer =
+        etcd_.transact(attempt->transaction, keeper_->id(), reads ? kReadTimeout : call_timeout());
+    if (reads && answer.kind == Answer::Kind::kUnknown) {
+      tell_behind("the cluster's log cannot be read: " + answer.error);
+    }
     leadership_->on_answer(attempt->number, answer, now());
     if (leadership_->state() != Leadership::State::kRecovers) keeper_->hold(false);
   }

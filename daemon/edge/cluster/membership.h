@@ -81,6 +81,7 @@ class Membership {
   bool catch_up(std::string& error);
   bool take_up(const TakeOver& read, bool& is_up, std::string& error);
   bool fetch(JobId job, const Pointer& pointer, std::string& bytes, std::string& error);
+  void tell_behind(const std::string& problem);
   bool take_turn(std::unique_ptr<store::Store>& store, std::string& error);
   bool lead(std::unique_ptr<store::Store>& store, std::string& error);
   void depose(const std::string& reason);
@@ -89,8 +90,6 @@ class Membership {
   void say_problem(const std::string& problem);
   Micros now() const;
   Micros call_timeout() const { return std::min<Micros>(options_.lease / 3, 5'000'000); }
-  // Of a call that reads a log, or parts of a snapshot.
-  Micros read_timeout() const { return 4 * call_timeout(); }
 
   const MembershipOptions options_;
   Etcd& etcd_;

@@ -50,7 +50,7 @@ class Seeder {
 
  private:
   Answer transact(const Transaction& transaction);
-  bool is_ahead(const Stamp& stamp);
+  bool is_ahead(const Stamp& stamp, std::string& error);
   bool drain(Ticket ticket, std::string& error);
 
   Etcd& etcd_;
@@ -79,12 +79,18 @@ Answer Seeder::transact(const Transaction& transaction) {
   return answer;
 }
 
-// Whether the copy has entries that the log in etcd has not.
-bool Seeder::is_ahead(const Stamp& stamp) {
+// Whether the copy has entries that the log in etcd has not, or that is damaged. False, with a
+// sentence in `error`: it has none, or that is not known.
+bool Seeder::is_ahead(const Stamp& stamp, std::string& error) {
   TakeOver read;
   std::string damaged;
   const Index from = stamp.tail.index + 1;
   const Answer answer = transact(take_over_read(keys_, from));
+  if (answer.kind != Answer::Kind::kThen) {
+    error = answer.error;
+    return false;
+  }
+  error = "etcd has all that this copy has: start the members";
   return !parse_take_over(keys_, answer, read, damaged, from) ||
          how_to_catch_up(read, stamp.tail) == CatchUp::kSetBack;
 }
@@ -128,9 +134,12 @@ bool Seeder::check(const Stamp& stamp, std::string& error) {
     error = "cluster '" + name_ + "' exists already, and the store is no copy of its history";
     return false;
   }
-  if (config != nullptr && before.generation >= stamp.generation &&
-      (before.generation > stamp.generation || !is_ahead(stamp))) {
-    error = "etcd has all that this copy has: start the members";
+  if (before.generation > stamp.generation) {
+    error = fmt::format("the copy is of generation {}, and the cluster of {}", stamp.generation,
+                        before.generation);
+    return false;
+  }
+  if (config != nullptr && before.generation == stamp.generation && !is_ahead(stamp, error)) {
     return false;
   }
   config_.shards = 1;
@@ -221,10 +230,12 @@ bool Seeder::end(Epoch removed_epoch, std::string& error) {
   return false;
 }
 
-bool read_stamp(store::Options options, Stamp& stamp, std::string& error) {
+// `reads_all`: and whether all of the store can be read.
+bool read_stamp(store::Options options, bool reads_all, Stamp& stamp, std::string& error) {
   options.read_only = true;
   const auto store = store::open_rocks_store(options, error);
-  if (store == nullptr) return false;
+  const auto skip = [](store::RecoveredJob&&, std::string&) { return true; };
+  if (store == nullptr || (reads_all && !store->load_each(skip, error))) return false;
   const std::string text = store->stamp();
   stamp = {};
   if (text.empty() || parse_stamp(text, stamp)) return true;
@@ -252,7 +263,7 @@ bool write_stamp(store::Store& store, const Stamp& stamp, std::string& error) {
 bool read_copy(const std::string& path, Stamp& stamp, std::string& error) {
   store::Options options;
   options.path = path;
-  if (!read_stamp(options, stamp, error)) return false;
+  if (!read_stamp(options, false, stamp, error)) return false;
   if (stamp.generation != 0) return true;
   error = "store " + path + " is no copy of a cluster's history";
   return false;
@@ -263,7 +274,7 @@ bool seed_from(Etcd& etcd, const std::string& name, const std::string& path, Mic
   Stamp stamp;
   store::Options options;
   options.path = path;
-  if (!read_stamp(options, stamp, error)) return false;
+  if (!read_stamp(options, true, stamp, error)) return false;
   options.is_copy = stamp.generation != 0;
   const auto source = store::open_rocks_store(options, error);  // fails if a daemon has it
   if (source == nullptr) return false;
@@ -272,12 +283,14 @@ bool seed_from(Etcd& etcd, const std::string& name, const std::string& path, Mic
   const auto add = [&](store::RecoveredJob&& job, std::string& why) {
     return seeder.add(std::move(job), why);
   };
-  if (!source->load_each(add, error) || !seeder.end(source->removed_epoch(), error)) return false;
-  seeded.generation = seeder.config().generation;
-  seeded.jobs = seeder.jobs();
-  seeded.not_stamped.clear();
-  write_stamp(*source, {seeder.config().cluster, seeder.config().generation, seeder.tail()},
-              seeded.not_stamped);
+  if (!source->load_each(add, error)) return false;
+  // Before there is a cluster that others may lead: a single daemon cannot go on with it then.
+  const Config& config = seeder.config();
+  if (!write_stamp(*source, {config.cluster, config.generation, seeder.tail()}, error) ||
+      !seeder.end(source->removed_epoch(), error)) {
+    return false;
+  }
+  seeded = {config.generation, seeder.jobs()};
   return true;
 }
 

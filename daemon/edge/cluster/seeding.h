@@ -15,9 +15,6 @@ namespace syncd::cluster {
 struct Seeded {
   std::uint64_t generation = 0;
   std::size_t jobs = 0;
-  // Why the store is no copy of the cluster, though that is there: members begin with empty
-  // directories. Empty: the store is one, with all its history.
-  std::string not_stamped;
 };
 
 // How far the copy in the directory `path` has come. False, with a sentence in `error`: it cannot
@@ -25,11 +22,12 @@ struct Seeded {
 bool read_copy(const std::string& path, Stamp& stamp, std::string& error);
 
 // The cluster begins with what the store in the directory `path` has, at the next generation, so
-// that other copies are made anew. `timeout`: of one call to etcd.
+// that other copies are made anew. The store becomes a copy of it. `timeout`: of one call to etcd.
 //
-// False, with a sentence in `error`: the store cannot be opened, or a daemon has it; members run;
-// the cluster is there, and the store is not of it, or has nothing that etcd lacks; etcd does not
-// answer, then another call begins anew. Until it is true, no member can lead.
+// False, with a sentence in `error`: the store cannot be read or written, or a daemon has it;
+// members run; the cluster is there, and the store is not of it, or has nothing that etcd lacks;
+// etcd does not answer. Another call begins anew, also after one that was cut off in between: then
+// etcd has no cluster of this name, and the store may be a copy already.
 bool seed_from(Etcd& etcd, const std::string& name, const std::string& path, Micros timeout,
                Seeded& seeded, std::string& error);
 

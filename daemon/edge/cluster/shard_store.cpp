@@ -46,10 +46,12 @@ ShardStore::ShardStore(Options options, const TakeOver& read, Etcd& etcd,
     snapshots_[job] = pointers_[job] = pointer.sequence;
   }
   if (has_unread_) {
-    // How large they are is not known. As if the log may be no larger, so that they go when they
-    // are covered; load_each() says what has to be.
-    entries_.push_back({read.first.index - 1, options_.keep_log.bytes, {}});
-    entries_bytes_ += options_.keep_log.bytes;
+    // How large they are is not known: as if they were half of what may be kept. load_each() says
+    // what is in them.
+    const std::size_t count = read.first.index - read.there.index;
+    entries_.push_back({read.first.index - 1, options_.keep_log.bytes / 2, {}, count});
+    entries_bytes_ += options_.keep_log.bytes / 2;
+    entries_count_ += count;
   }
   for (const Entry& entry : read.log) {
     std::vector<Record> records;
@@ -61,6 +63,7 @@ ShardStore::ShardStore(Options options, const TakeOver& read, Etcd& etcd,
     const Index index = read.first.index + static_cast<Index>(&entry - read.log.data());
     entries_.push_back({index, entry.records.size(), std::move(last)});
     entries_bytes_ += entry.records.size();
+    ++entries_count_;
   }
 }
 
@@ -255,6 +258,7 @@ void ShardStore::settle(std::int64_t took_us) {
   batch.stamp = to_text({options_.config.cluster, options_.config.generation, log_.tail()});
   entry.bytes = bytes;
   entries_bytes_ += bytes;
+  ++entries_count_;
   entries_.push_back(std::move(entry));
   to_copy_.emplace_back(index, std::move(batch));
   if (report.batches == 0) return;
@@ -279,26 +283,25 @@ void ShardStore::hand_to_copy() {
 // Removes entries that snapshots cover, and that the copy has on its disk.
 void ShardStore::remove_covered() {
   const LogSize& keep = options_.keep_log;
-  if (entries_bytes_ <= keep.bytes && entries_.size() <= keep.entries) return;
+  if (entries_bytes_ <= keep.bytes && entries_count_ <= keep.entries) return;
   Index copied = 0;
   {
     const std::lock_guard lock(mutex_);
     copied = copied_;
   }
   // An eighth at a time: a removal is a transaction of its own.
-  std::size_t bytes = entries_bytes_;
-  std::size_t count = 0;
-  for (const LogEntry& entry : entries_) {
+  Index last = 0;
+  while (!entries_.empty()) {
+    const LogEntry& entry = entries_.front();
     const bool fits =
-        bytes <= keep.bytes / 8 * 7 && entries_.size() - count <= keep.entries / 8 * 7;
+        entries_bytes_ <= keep.bytes / 8 * 7 && entries_count_ <= keep.entries / 8 * 7;
     if (fits || entry.index > copied || !is_covered(entry)) break;
-    bytes -= entry.bytes;
-    ++count;
+    last = entry.index;
+    entries_bytes_ -= entry.bytes;
+    entries_count_ -= entry.count;
+    entries_.pop_front();
   }
-  if (count == 0) return;
-  log_.remove_before(entries_[count - 1].index + 1);
-  entries_.erase(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(count));
-  entries_bytes_ = bytes;
+  if (last != 0) log_.remove_before(last + 1);
 }
 
 bool ShardStore::is_covered(const LogEntry& entry) const {
@@ -312,7 +315,7 @@ bool ShardStore::is_covered(const LogEntry& entry) const {
 std::vector<JobId> ShardStore::wanted_snapshots() {
   std::vector<JobId> wanted;
   const LogSize& want = options_.want_snapshots;
-  if (entries_bytes_ <= want.bytes && entries_.size() <= want.entries) return wanted;
+  if (entries_bytes_ <= want.bytes && entries_count_ <= want.entries) return wanted;
   const std::size_t half = entries_.size() / 2;
   for (std::size_t i = 0; i < half && wanted.size() < kWantedAtOnce; ++i) {
     for (const auto& [job, sequence] : entries_[i].last) {

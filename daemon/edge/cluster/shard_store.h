@@ -105,9 +105,10 @@ class ShardStore final : public store::Store {
     Submitted submitted;
   };
   struct LogEntry {
-    Index index = 0;  // and, of what this leader did not read, all before it
+    Index index = 0;
     std::size_t bytes = 0;
     std::map<JobId, Sequence> last;  // of its records
+    std::size_t count = 1;           // it stands for so many entries, up to `index`
   };
   struct RemovedJobs {
     std::vector<JobId> jobs;
@@ -146,6 +147,7 @@ class ShardStore final : public store::Store {
   Index settled_ = 0;
   std::deque<LogEntry> entries_;  // up to settled_; those that are to be removed are not here
   std::size_t entries_bytes_ = 0;
+  std::size_t entries_count_ = 0;
   std::map<JobId, Sequence> snapshots_;  // the latest that the log was given
   std::map<JobId, Sequence> pointers_;   // the latest that can be read from etcd
   std::map<JobId, Sequence> asked_;      // for one that covers this sequence

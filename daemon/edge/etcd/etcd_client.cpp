@@ -37,7 +37,9 @@ constexpr Micros kLongest = 86'400 * kSecond;  // a time-out above it is cut
 // Pages of a read. The first one is small, because nothing is known of its values.
 constexpr std::size_t kFirstPageKeys = 4;
 constexpr std::size_t kPageKeys = 256;
-constexpr std::size_t kPageBytes = 4 << 20;
+constexpr std::size_t kPageBytes = 1 << 20;
+// A page may take so long to arrive, over a slow network, from an endpoint that has answered.
+constexpr Micros kPageTime = 5 * kSecond;
 constexpr int kReadOps = 16;  // in one request
 
 // Milliseconds. etcd refuses clients that ping it more often than every 5 s. What was sent and not
@@ -58,6 +60,12 @@ class Budget {
   Micros left() const {
     const auto left = end_ - std::chrono::steady_clock::now();
     return std::chrono::duration_cast<std::chrono::microseconds>(left).count();
+  }
+  // The same, of a page behind the first.
+  Budget for_pages() const {
+    Budget pages = *this;
+    pages.silence_ = std::max(silence_, kPageTime);
+    return pages;
   }
   Micros next() const { return std::max<Micros>(std::min(left(), silence_), 1); }
   Micros timeout() const { return timeout_; }
@@ -409,7 +417,7 @@ class EtcdClient : public Etcd {
       for (std::size_t i = first; i < end; ++i) {
         pb::RangeResponse& range =
             *response.mutable_responses(static_cast<int>(i - first))->mutable_response_range();
-        const Outcome rest = take_all(ops[i], range, budget, answer);
+        const Outcome rest = take_all(ops[i], range, budget.for_pages(), answer);
         if (!rest.ok()) return failed(rest);
       }
     }

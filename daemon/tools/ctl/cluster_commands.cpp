@@ -83,14 +83,9 @@ int init_from(const Options& options, const config::Config& config, cluster::Etc
   }
   std::cout << fmt::format("cluster '{}' is set up with {} jobs, as generation {}\n",
                            config.cluster.name, seeded.jobs, seeded.generation);
-  if (seeded.not_stamped.empty()) {
-    std::cout << options.from_store
-              << " is a copy of its history now, for one member, or copied for each; members with "
-                 "empty directories get what is behind the latest snapshots\n";
-    return kExitOk;
-  }
-  std::cerr << "syncctl: warning: " << options.from_store << " is no copy of its history, because "
-            << seeded.not_stamped << ": start all members with empty directories\n";
+  std::cout << options.from_store
+            << " is a copy of its history now, for one member, or copied for each; members with "
+               "empty directories get what is behind the latest snapshots\n";
   return kExitOk;
 }
 
@@ -140,7 +135,7 @@ int run_cluster_status(const Options& options) {
 int run_cluster_copy(const Options& options) {
   cluster::Stamp stamp;
   std::string error;
-  if (!cluster::read_copy(options.store, stamp, error)) return complain(kExitRefused, error);
+  if (!cluster::read_copy(options.store, stamp, error)) return complain(kExitStore, error);
   if (options.json) {
     const nlohmann::json json = {
         {"store", options.store}, {"generation", stamp.generation}, {"copy", stamp.tail.index}};

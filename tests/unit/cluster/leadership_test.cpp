@@ -239,6 +239,19 @@ TEST_F(ClusterLeadership, ALeaseThatIsOverEndsEverything) {
   EXPECT_EQ(a.state(), State::kFollows);
 }
 
+TEST_F(ClusterLeadership, TakesNoKeyOfAClusterThatWasBegunAnew) {
+  const std::string config = config_key("lab");
+  const Revision seen = etcd.apply({{}, {{Op::Kind::kPut, config, "1"}}, {}}).revision;
+  Leadership of = member(first(), 1);
+  show(of, 0);
+  of.require({config, seen});
+  etcd.apply({{}, {{Op::Kind::kDelete, config}}, {}});
+  etcd.apply({{}, {{Op::Kind::kPut, config, "2"}}, {}});
+  ASSERT_TRUE(step(of, 0));
+  EXPECT_EQ(of.state(), State::kFollows);
+  EXPECT_EQ(etcd.find(kKeys.leader()), nullptr);
+}
+
 TEST_F(ClusterLeadership, ReadsWhatItsCopyLacks) {
   Leadership of = member(first(), 1);
   show(of, 0);

@@ -88,7 +88,7 @@ TEST_F(CopyTest, ALogThatWentBackIsNotFollowed) {
   append({creation(1), push(1, 2)});
   std::string error;
   EXPECT_EQ(copy->take_up(config_, etcd_.read(), error), Copy::Took::kRefused);
-  EXPECT_NE(error.find("(the log ends at 1, the copy at 2)"), std::string::npos) << error;
+  EXPECT_NE(error.find("(the log ends at 1 of generation 1, the copy at 2 of 1)"), std::string::npos) << error;
   append({push(1, 3)});
   EXPECT_EQ(copy->take_up(config_, etcd_.read(), error), Copy::Took::kRefused)
       << "as far as the copy, with other entries";
@@ -175,6 +175,19 @@ TEST_F(CopyTest, AStoreOfOneDaemonIsNoCopyAndACopyNoStoreOfOneDaemon) {
   options.is_copy = true;
   EXPECT_EQ(store::open_rocks_store(options, error), nullptr);
   EXPECT_NE(error.find("has the history of a single daemon"), std::string::npos) << error;
+}
+
+// etcd was restored from before the cluster was begun anew.
+TEST_F(CopyTest, ItIsNotSetAsideForAnEarlierGeneration) {
+  config_.generation = 2;
+  append({creation(1), push(1, 2)});
+  auto copy = open_copy(dir_.store());
+  take_up(*copy);
+  config_.generation = 1;
+  std::string error;
+  EXPECT_EQ(copy->take_up(config_, etcd_.read(), error), Copy::Took::kRefused);
+  EXPECT_NE(error.find("of generation 1, the copy at 1 of 2"), std::string::npos) << error;
+  EXPECT_EQ(copy->set_aside(), "");
 }
 
 }  // namespace

@@ -50,7 +50,6 @@ class SeedingTest : public ClusterTest {
     Seeded seeded;
     std::string error;
     EXPECT_TRUE(seed_from(etcd_, "lab", path, 1'000'000, seeded, error)) << error;
-    EXPECT_EQ(seeded.not_stamped, "");
     const Answer answer = etcd_.apply({{}, {{Op::Kind::kGet, config_key("lab")}}, {}});
     EXPECT_TRUE(!answer.got.empty() && decode(answer.got.front().value, config_));
     return seeded;
@@ -172,6 +171,7 @@ TEST_F(SeedingTest, AnswersThatGetLostChangeNothing) {
 // Wherever it ends, no member finds a cluster, and another call makes it.
 TEST_F(SeedingTest, OneThatWasCutOffBeginsAnew) {
   write(at("alone"), two_jobs());
+  int begun = 0;
   int calls_until_done = 0;
   for (int last = 1; calls_until_done == 0; ++last) {
     int calls = 0;
@@ -185,12 +185,55 @@ TEST_F(SeedingTest, OneThatWasCutOffBeginsAnew) {
       calls_until_done = last;
     } else {
       EXPECT_EQ(etcd_.apply({{}, {{Op::Kind::kGet, config_key("lab")}}, {}}).got.size(), 0U);
+      // Nobody begins without the store then.
+      etcd_.set_fault(nullptr);
+      const bool is_begun = !etcd_.apply({{}, {{Op::Kind::kGet, kKeys.leader()}}, {}}).got.empty();
+      if (is_begun) {
+        ++begun;
+        EXPECT_FALSE(create_cluster(etcd_, "lab", 1'000'000, error));
+        EXPECT_THAT(error, HasSubstr("init --from` again"));
+      }
     }
   }
   EXPECT_GT(calls_until_done, 5);
+  EXPECT_GT(begun, 2);
   etcd_.set_fault(nullptr);
   const auto empty = open_copy(at("empty"));
   EXPECT_EQ(etcd_.read().pointers.size(), 1U);
+}
+
+// Or a single daemon could go on with the store while a cluster leads the same jobs.
+TEST_F(SeedingTest, TheStoreIsACopyBeforeAnybodyCanLead) {
+  write(at("alone"), two_jobs());
+  etcd_.set_fault([&](const Transaction& transaction) {
+    const bool ends = !transaction.then.empty() &&
+                      transaction.then.front().key == config_key("lab") &&
+                      transaction.then.front().kind == Op::Kind::kPut;
+    return ends ? Answer{Answer::Kind::kRefused, 0, {}, 0, "cut off"} : etcd_.apply(transaction);
+  });
+  EXPECT_EQ(refusal(at("alone")), "cut off");
+  etcd_.set_fault(nullptr);
+  store::Options options;
+  options.path = at("alone");
+  std::string error;
+  EXPECT_EQ(store::open_rocks_store(options, error), nullptr);
+  EXPECT_THAT(error, HasSubstr("is a copy of a cluster's history"));
+  EXPECT_EQ(seed_with(at("alone")).jobs, 2U);
+}
+
+// A read that fails says nothing of what etcd has.
+TEST_F(SeedingTest, AnEtcdThatDoesNotShowItsLogIsNotOverwritten) {
+  write(at("copy"), two_jobs());
+  seed_with(at("copy"));
+  const Revision before = etcd_.apply({{}, {}, {}}).revision;
+  etcd_.set_fault([&](const Transaction& transaction) {
+    const bool reads_log = transaction.then.size() == take_over_read(kKeys).then.size();
+    return reads_log ? Answer{Answer::Kind::kUnknown, 0, {}, 0, "no answer"}
+                     : etcd_.apply(transaction);
+  });
+  EXPECT_EQ(refusal(at("copy")), "no answer");
+  etcd_.set_fault(nullptr);
+  EXPECT_EQ(etcd_.apply({{}, {}, {}}).revision, before);
 }
 
 TEST_F(SeedingTest, RefusesWhatWouldLoseSomething) {

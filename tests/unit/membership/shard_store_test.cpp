@@ -201,10 +201,12 @@ TEST_F(ShardStoreTest, WhatTheCopyHadIsNotReadAndStillRemoved) {
   bool is_wanted = false;
   for (int i = 0; i < 2'000 && etcd_.read().first.index == 1; ++i) {
     Batch batch = store::batch_of({push(1, ++sequence)});
-    const std::vector<store::CommitReport> all = reports_.all();
-    for (const JobId job : all.empty() ? std::vector<JobId>{} : all.back().wants_snapshot) {
-      is_wanted |= job == 2;
-      batch.snapshots.push_back(store::sample_snapshot(job, job == 1 ? sequence : 2));
+    for (const store::CommitReport& report : reports_.all()) {
+      if (report.committed != ticket_) continue;
+      for (const JobId job : report.wants_snapshot) {
+        is_wanted |= job == 2;
+        batch.snapshots.push_back(store::sample_snapshot(job, job == 1 ? sequence : 2));
+      }
     }
     ASSERT_TRUE(store->submit(++ticket_, std::move(batch)));
     ASSERT_TRUE(reports_.wait_for(ticket_));
