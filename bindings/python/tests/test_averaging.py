@@ -424,7 +424,7 @@ def test_one_loop_after_another_goes_on(daemon):
         for _, _ in job.steps(loader):
             job.push()
             break
-        assert iterations() == [14, 15, 16] and sampler.passes == list(range(8))
+        assert iterations() == [14, 15, 16] and sampler.passes == list(range(7))
         assert job._finished
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import queue
 import signal
 import threading
 import types
@@ -99,6 +100,18 @@ def notes():
         signal.signal(one, handler)
     os.close(read)
     os.close(write)
+
+
+def test_a_sigterm_is_for_the_latest_worker(notes, monkeypatch):
+    """Of a process that trains a second time: the first one's client is closed."""
+    preempted = queue.Queue()
+    monkeypatch.setattr(checkpoint, "_preempted", lambda worker, _: preempted.put(worker))
+    checkpoint.on_sigterm("first")
+    checkpoint.on_sigterm("second")
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert preempted.get(timeout=60) == "second"
+    assert os.read(notes, 64) == bytes([signal.SIGTERM])  # passed on once
+    assert preempted.empty()
 
 
 def test_a_sigterm_to_a_forked_process_is_its_own(notes, monkeypatch):

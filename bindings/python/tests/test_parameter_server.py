@@ -1029,7 +1029,8 @@ def test_a_skipped_batch_sends_nothing_and_a_second_push_is_refused(monkeypatch,
         pushes = [("push", None, 0, size) for size in (16, 0, 0, 16)]
         assert [one for one in job.worker.calls if one != "mark"] == pushes
         assert [one.message for one in caplog.records] == [
-            "job job, worker 0: iteration 1 has ended without push(), as one whose batch is skipped; "
+            "job job, worker 0: iteration 1 has ended without push(), as one whose batch is skipped (its "
+            "gradients are dropped: step.micro_batches(N) adds up those of several batches); "
             "later ones are not named"
         ]
         job._closed()
@@ -1105,6 +1106,8 @@ def test_a_scheduler_of_the_learning_rate_does_not_warn(recwarn):
         (("asp",), {"server_timeout": 0}, "server_timeout=0; allowed"),
         (("asp",), {"shards": 0}, "shards=0; allowed"),
         (("asp",), {"outer": 1}, "outer= under asp; options of the form server: server, "),
+        (("asp",), {"state": {"epoch": 3}, "checkpoint": "."}, "state\\['epoch'\\] is of type int; allowed"),
+        (("asp",), {"state": {"model": torch.nn.Linear(1, 1)}}, "state= without checkpoint="),
     ],
 )
 def test_arguments_that_are_refused(arguments, options, message):
@@ -1112,6 +1115,75 @@ def test_arguments_that_are_refused(arguments, options, message):
     options = {"optimizer": torch.optim.SGD(model.parameters(), lr=1.0), **options}
     with pytest.raises(syncd.Invalid, match=message):
         st.run(*arguments, model, **options)
+
+
+def test_a_loss_of_several_elements_is_refused_before_anything_is_sent():
+    model = model_of(4)
+    with serving() as (server, place):
+        job = job_of(model, place)
+        job.pull()
+        with pytest.raises(syncd.Invalid, match="loss of shape .2,.; allowed: a number"):
+            job.push(torch.zeros(2))
+        assert server.parameters.updates == 0
+        job._closed()
+
+
+def test_a_later_call_of_steps_goes_on_within_the_pass(monkeypatch):
+    loader, taken = list(range(7)), []
+    with serving() as (_, place):
+        job = job_of(model_of(4), place)
+        steps = map(step_of, itertools.count())
+        monkeypatch.setattr(job.worker, "begin", lambda data: next(steps), raising=False)
+        for until in (3, 5, 9):
+            for _, batch in job.steps(loader, iterations=until):
+                taken.append(batch)
+                job.push()
+        assert taken == [0, 1, 2, 3, 4, 5, 6, 0, 1]
+        # Another loader, and whole passes, begin anew.
+        taken.clear()
+        for _, batch in job.steps([10, 11, 12], iterations=11):
+            taken.append(batch)
+            job.push()
+        for _, batch in job.steps(loader):
+            taken.append(batch)
+            job.push()
+        assert taken == [10, 11, *loader]
+        job._closed()
+
+
+def test_a_checkpoint_has_what_the_script_names(tmp_path, monkeypatch):
+    saved = []
+
+    class Saver:
+        def __init__(self, *_, **__): ...
+
+        def load(self):
+            return types.SimpleNamespace(state=saved[0], location="here", iteration=3)
+
+    monkeypatch.setattr("syncd.torch._job.Saver", Saver)
+    monkeypatch.setattr("syncd.torch._job.on_sigterm", lambda _: None)
+
+    def made(names=("scheduler",)):
+        model = model_of(4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        state = {name: scheduler for name in names}
+        with serving() as (_, place):
+            job = job_of(model, place, optimizer=optimizer, checkpoint=tmp_path, state=state)
+            job.pull()
+            yield job, scheduler
+            job._closed()
+
+    for job, scheduler in made():
+        scheduler.step()
+        scheduler.step()
+        saved.append(job._saved())
+    for job, scheduler in made():
+        job._prepare(3)
+        assert scheduler.last_epoch == 2 and scheduler.get_last_lr() == [0.25]
+    for job, _ in made(names=()):
+        with pytest.raises(syncd.Invalid, match="state= of .'scheduler'.; here: .."):
+            job._prepare(3)
 
 
 def test_a_server_that_does_not_answer_is_named(gate):
@@ -1126,6 +1198,27 @@ def test_a_server_that_does_not_answer_is_named(gate):
         ):
             job.push()
         gate.go.release(2)
+        job._closed()
+
+
+def test_an_update_after_one_that_was_not_answered_is_another(gate):
+    """The server may have taken the first, and its late answer is nobody's."""
+    model = model_of(4)
+    with serving() as (server, place):
+        job = job_of(model, place, optimizer=Stepped(model.parameters(), lr=1.0), server_timeout=0.2)
+        job.pull()
+        for one in model:
+            one.grad = torch.ones_like(one)
+        with pytest.raises(syncd.Unreachable, match="has not answered"):
+            job.push()
+        gate.go.release(2)
+        job._timeout = 60
+        for one in model:
+            one.grad = torch.full_like(one, 10.0)
+        job.push()
+        job.pull()
+        assert model[0].tolist() == [-22] * 4  # each steps twice
+        assert server.parameters.updates == 2
         job._closed()
 
 

@@ -26,7 +26,6 @@ import socket
 import sys
 import threading
 import time
-import weakref
 from typing import Any, Callable, Iterator, NamedTuple
 
 from .client import Checkpoint, Step, Worker
@@ -338,8 +337,11 @@ def _pauses(rank: int) -> Iterator[float]:
         pause = min(2 * pause, _PAUSE_MAX_S)
 
 
-# Of on_sigterm(): what a forked process must not write to.
-_ends: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+# Of on_sigterm(): whose training the signal ends; the pair of sockets that its number comes through, which
+# a forked process must not write to; and where else numbers go.
+_target: tuple[Worker, float] | None = None
+_pair: tuple[socket.socket, socket.socket] | None = None
+_forward = -1
 _held = threading.local()
 
 
@@ -360,13 +362,14 @@ def _after_fork() -> None:
 
 
 def _in_child() -> None:
-    if _ends:
+    global _target, _pair, _forward
+    if _pair is not None:
         wakes = signal.set_wakeup_fd(-1)
-        if wakes not in [one.fileno() for one in _ends]:
+        if wakes not in [one.fileno() for one in _pair]:
             signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
-        for one in list(_ends):
+        for one in _pair:
             one.close()
-        _ends.clear()
+        _target, _pair, _forward = None, None, -1
     if signal.getsignal(signal.SIGTERM) is _note:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _after_fork()
@@ -378,34 +381,35 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_c
 def on_sigterm(worker: Worker, wait: float = 20.0) -> None:
     """From now on a SIGTERM asks for a checkpoint, waits `wait` seconds at most until it is complete,
     leaves as preempted and ends the process with 143. One that was complete in the last 20 s, since the
-    job's latest start, serves too: all workers may get the signal, and need not save one each. While the job has lost a worker, it ends at once;
-    likewise under torchrun once the round that started this process is broken or over: torchrun itself
-    sends SIGTERM to all workers then.
+    job's latest start, serves too: all workers may get the signal, and need not save one each. While the job
+    has lost a worker, it ends at once; likewise under torchrun once the round that started this process is
+    broken or over: torchrun itself sends SIGTERM to all workers then.
 
     A thread of its own takes the signal, because a handler of Python's never runs while the main
     thread is in a collective that hangs. Meanwhile the main thread must go on with its loop: it is
-    there that the state is saved. To be called in the main thread, once. A process that is forked from this
-    one ends by SIGTERM as by default.
+    there that the state is saved. To be called in the main thread; again for the worker of a later training,
+    whose the signal is from then on. A process that is forked from this one ends by SIGTERM as by default.
     """
-    told, tell = socket.socketpair()
-    for end in (told, tell):
-        end.setblocking(False)
-    before = signal.set_wakeup_fd(tell.fileno(), warn_on_full_buffer=False)
+    global _target, _pair, _forward
+    if _pair is None:
+        _pair = socket.socketpair()
+        _pair[1].setblocking(False)
+        threading.Thread(target=_take, args=(_pair[0],), name="syncd-sigterm", daemon=True).start()
+    before = signal.set_wakeup_fd(_pair[1].fileno(), warn_on_full_buffer=False)
+    if before != _pair[1].fileno():
+        _forward = before
+    _target = worker, wait
     signal.signal(signal.SIGTERM, _note)  # so that the number is written
-    told.setblocking(True)
-    _ends.update((told, tell))
 
-    def take() -> None:
-        while True:
-            numbers = told.recv(64)
-            if before != -1:
-                with contextlib.suppress(OSError):
-                    os.write(before, numbers)
-            if signal.SIGTERM in numbers:
-                _preempted(worker, wait)
 
-    threading.Thread(target=take, name="syncd-sigterm", daemon=True).start()
-    worker._taken_by = (told, tell)
+def _take(told: socket.socket) -> None:
+    while True:
+        numbers = told.recv(64)
+        if _forward != -1:
+            with contextlib.suppress(OSError):
+                os.write(_forward, numbers)
+        if signal.SIGTERM in numbers and _target is not None:
+            _preempted(*_target)
 
 
 def _preempted(worker: Worker, wait: float) -> None:

@@ -926,7 +926,6 @@ class Worker:
         self._on_wait = on_wait
         self._granted: int | None = None  # the iteration granted last
         self._going = 0  # the thread that ends this process
-        self._taken_by: object = None  # what takes this process's signals; lives as long
         self._collected: int | None = None
 
     @property

@@ -26,7 +26,7 @@ class Batches:
         who: str,
         numbers: Iterator[int],
     ) -> None:
-        self._loader = loader
+        self.loader = loader
         self._passes = passes
         self._who = who
         self._pass = -1
@@ -38,7 +38,7 @@ class Batches:
         return self
 
     def __next__(self) -> Any:
-        if self._loader is None:
+        if self.loader is None:
             return None
         while True:
             if self._batches is None:
@@ -58,12 +58,12 @@ class Batches:
             raise StopIteration
         self._pass += 1
         self._of_this_pass = 0
-        set_epoch = getattr(getattr(self._loader, "sampler", None), "set_epoch", None)
+        set_epoch = getattr(getattr(self.loader, "sampler", None), "set_epoch", None)
         number = next(self._numbers)
         if set_epoch is not None:
             set_epoch(number)
-        assert self._loader is not None
-        self._batches = iter(self._loader)
+        assert self.loader is not None
+        self._batches = iter(self.loader)
 
     def _check_ended(self) -> None:
         if self._passes is not None and self._pass + 1 >= self._passes:

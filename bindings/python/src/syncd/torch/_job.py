@@ -9,7 +9,7 @@ import pathlib
 import threading
 import time
 from types import TracebackType
-from typing import Any, Iterable, Iterator, NamedTuple, Sequence
+from typing import Any, Iterable, Iterator, Mapping, NamedTuple, Sequence
 
 import torch
 
@@ -41,6 +41,7 @@ class Options(NamedTuple):
     checkpoint: str | os.PathLike[str] | None
     progress: bool | None
     hang_after: float | None
+    state: Mapping[str, Any] = {}
 
 
 class Iteration(int):
@@ -125,6 +126,7 @@ class Job:
         self._done = False  # and has said so: with _done_by
         self._skips = False  # some were skipped
         self._passes = itertools.count()  # of loaders, over all calls of steps()
+        self._pass_batches: Batches | None = None  # of a call that ended within a pass
         self._progress: Progress | None = None
 
     # ---- What a form adds
@@ -149,6 +151,10 @@ class Job:
 
     def _starts(self, step: Step) -> None:
         """Before the loop's body: the iteration has a batch."""
+
+    def _is_dropped(self) -> str:
+        """What of a skipped batch is dropped, for its warning."""
+        return ""
 
     def _pass_over(self) -> None:
         """Ends what the loop's body has skipped, without an update."""
@@ -195,7 +201,8 @@ class Job:
         iterations  ends before iteration `iterations` of this worker
         epochs      ends after so many passes of the loader. With neither: after one
 
-        A later call goes on where this one has ended, so that a script may do something else in between:
+        A later call goes on where this one has ended, so that a script may do something else in between.
+        With the same loader and iterations= alone, it goes on within the loader's pass; else it begins one:
 
             for epoch in range(3):
                 for step, (inputs, labels) in job.steps(loader): ...
@@ -221,7 +228,10 @@ class Job:
     def _steps(
         self, loader: Iterable[Any] | None, epochs: int | None, ended: Any
     ) -> Iterator[tuple[Iteration, Any]]:
-        batches = Batches(loader, epochs, self._who(), self._passes)
+        batches = self._pass_batches
+        if batches is None or batches.loader is not loader or epochs is not None:
+            batches = Batches(loader, epochs, self._who(), self._passes)
+        self._pass_batches = batches if epochs is None else None
         self._finished = False
         with progress_of(self._options.progress, self.worker) as progress:
             self._progress = progress
@@ -267,9 +277,9 @@ class Job:
     def _skip_batch(self) -> None:
         if not self._skips:
             _log.warning(
-                "%s: iteration %d has ended without %s, as one whose batch is skipped; "
+                "%s: iteration %d has ended without %s, as one whose batch is skipped%s; "
                 "later ones are not named",
-                self._who(), self.iteration, self._done_by,
+                self._who(), self.iteration, self._done_by, self._is_dropped(),
             )  # fmt: skip
             self._skips = True
         self._pass_over()
@@ -290,10 +300,8 @@ class Job:
     def _push(self, loss: Any, samples: int, size: int) -> Pushed:
         """worker.push(); the loss may be a tensor of one element. If the job has been stopped, steps() ends
         next."""
-        if isinstance(loss, torch.Tensor):
-            loss = loss.item()
         try:
-            pushed = self.worker.push(loss, samples, size)
+            pushed = self.worker.push(number_of(loss), samples, size)
         except Stopped:
             pushed = Pushed(self.iteration, True)
         self._done = True
@@ -395,6 +403,11 @@ class Job:
             self.model.load_state_dict(loaded.state["model"])
             if self.optimizer is not None and loaded.state["optimizer"] is not None:
                 self.optimizer.load_state_dict(loaded.state["optimizer"])
+            saved = loaded.state.get("state", {})
+            if saved.keys() != self._options.state.keys():
+                raise ValueError(f"state= of {sorted(saved)}; here: {sorted(self._options.state)}")
+            for name, one in self._options.state.items():
+                one.load_state_dict(saved[name])
             self._load_state(loaded.state["form"])
         except (KeyError, RuntimeError, ValueError, TypeError) as error:
             raise error_of(
@@ -410,6 +423,7 @@ class Job:
             "model": self.model.state_dict(),
             "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
             "form": self._state(),
+            "state": {name: one.state_dict() for name, one in self._options.state.items()},
         }
 
     def __exit__(
@@ -456,7 +470,8 @@ class Job:
         options = self._options
         daemon = self._client.address or ""
         # The environment says whether all are on one machine: connect("auto") and torchrun rely on it.
-        is_known = not daemon or "LOCAL_WORLD_SIZE" in os.environ or options.address == "auto"
+        is_auto = options.address == "auto" and not os.environ.get("SYNCD_ADDR")
+        is_known = not daemon or "LOCAL_WORLD_SIZE" in os.environ or is_auto
         is_on_one = is_known and not place_of(os.environ).several_machines
         if is_on_one or daemon.startswith("unix:") and "," not in daemon:
             return "127.0.0.1"
@@ -465,6 +480,18 @@ class Job:
     def _who(self) -> str:
         worker = self.worker
         return f"job {worker.job}, worker {worker.rank}"
+
+
+def number_of(loss: Any) -> Any:
+    """Of a tensor its one number. Raises Invalid for one of several."""
+    if not isinstance(loss, torch.Tensor):
+        return loss
+    if loss.numel() != 1:
+        raise error_of(
+            Status.E_INVALID,
+            f"loss of shape {tuple(loss.shape)}; allowed: a number, or a tensor of one element",
+        )
+    return loss.item()
 
 
 def check_counts(**counts: int | None) -> None:

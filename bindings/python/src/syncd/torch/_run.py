@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
 
 import torch
 
@@ -52,6 +52,7 @@ def run(
     checkpoint: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
     hang_after: float | None = None,
+    state: Mapping[str, Any] | None = None,
     **of_form: Any,
 ) -> Job:
     """This process's part in a training job; use it in a `with` statement.
@@ -70,6 +71,8 @@ def run(
                 and on SIGTERM; the next start of the job continues from the latest complete one
     progress    a progress bar by tqdm; None: worker 0 shows one on a terminal
     hang_after  seconds after which all workers hear who is waited for; None: never
+    state       what else the checkpoint has, by name: objects with state_dict() and load_state_dict(), such as
+                {"scheduler": scheduler}. Only with checkpoint=
 
     `of_form`, by form:
 
@@ -81,6 +84,15 @@ def run(
     raises what syncd.connect() and Client.join() do.
     Raises Error (SYNCD_E_INVALID) for an argument that is not allowed.
     """
+    for key, one in (state or {}).items():
+        if not (hasattr(one, "state_dict") and hasattr(one, "load_state_dict")):
+            raise error_of(
+                Status.E_INVALID,
+                f"state[{key!r}] is of type {type(one).__name__}; allowed: an object with state_dict() and "
+                "load_state_dict(), such as a scheduler",
+            )
+    if state and checkpoint is None:
+        raise error_of(Status.E_INVALID, "state= without checkpoint=; allowed: with a directory")
     natural = form_of(policy)
     if form is None:
         form = natural
@@ -98,7 +110,7 @@ def run(
                 f"{option}= under {policy}; options of the form {form}: {allowed}",
             )
     options = Options(
-        policy, job, rank, world_size, name, address, checkpoint, progress, hang_after
+        policy, job, rank, world_size, name, address, checkpoint, progress, hang_after, state or {}
     )
     return made(options, model, optimizer, **of_form)
 

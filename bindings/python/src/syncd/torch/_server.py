@@ -24,7 +24,7 @@ from .._private import write_private
 from ..client import MemberState, Pushed, Step
 from ..errors import Error, Status, error_of
 from ._compat import note_step
-from ._job import Job, Options
+from ._job import Job, Options, number_of
 from ._link import Link, NotFinite, Place, is_live
 from ._parameters import describe_optimizer, describe_options, describe_parameters
 from .server import IDLE_S, load_secret, secret_file, state_directory
@@ -120,6 +120,7 @@ class ServerJob(Job):
         self._latest: Place  # where it was connected
         self._nonce = secrets.token_hex(16)
         self._sequence = 0  # of the latest update that the server has answered
+        self._sent = 0  # of the latest that may have reached it: no other update gets that number
         self._life = 0  # of the server from which the model's parameters come
         self._has_pushed = False  # since the latest pull
         self._fresh = True  # has not taken part yet
@@ -201,14 +202,16 @@ class ServerJob(Job):
 
         A parameter whose gradient is None is not changed. Sparse gradients are sent dense.
         Raises Error: SYNCD_E_INVALID for a gradient that is not finite (nothing of the update is applied),
-        SYNCD_E_UNREACHABLE if the server is lost; SYNCD_E_STATE when it is called twice for a batch; and what
-        Worker.push() does.
+        SYNCD_E_UNREACHABLE if the server is lost, and after server_timeout: whether the update is applied is
+        not known then; SYNCD_E_STATE when it is called twice for a batch; and what Worker.push() does.
         """
         self._check_not_done()
+        loss = number_of(loss)
         gradients = [one.grad for one in self._parameters]
         self.worker.mark()
-        self._with_server(lambda link: self._send(link, gradients))
-        self._sequence += 1
+        self._sent = sent = self._sent + 1
+        self._with_server(lambda link: self._send(link, sent, gradients))
+        self._sequence = sent
         self._has_pushed = True
         self._drop_gradients()
         note_step(self._optimizer)
@@ -247,10 +250,10 @@ class ServerJob(Job):
         self._life = link.news["life"]
         self._has_pushed = False
 
-    def _send(self, link: Link, gradients: list[torch.Tensor | None]) -> None:
+    def _send(self, link: Link, sequence: int, gradients: list[torch.Tensor | None]) -> None:
         options = describe_options(self._optimizer)
         try:
-            link.push(self._sequence + 1, self._life, gradients, options)
+            link.push(sequence, self._life, gradients, options)
         except NotFinite as found:
             raise error_of(
                 Status.E_INVALID,
@@ -265,6 +268,11 @@ class ServerJob(Job):
         is_old = self._has_pushed or step.pull or step.skip
         if is_old or link is None or link.news["life"] != self._life:
             self.pull()
+
+    def _is_dropped(self) -> str:
+        if all(one.grad is None for one in self._parameters):
+            return ""
+        return " (its gradients are dropped: step.micro_batches(N) adds up those of several batches)"
 
     def _pass_over(self) -> None:
         self._drop_gradients()
@@ -354,6 +362,8 @@ class ServerJob(Job):
             except Error:
                 raise
             except BlockingIOError:
+                link.close()  # its answer would be taken for that of the next call
+                self._link = None
                 raise error_of(
                     Status.E_UNREACHABLE,
                     f"{self._who()}: the parameter server at {link.place} has not answered for "
