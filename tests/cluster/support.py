@@ -1,7 +1,7 @@
 """etcd servers, members of a cluster, and workers that note what was acknowledged to them."""
 
-import collections
 import ctypes
+import datetime
 import json
 import os
 import pathlib
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import typing
 import urllib.error
 import urllib.request
 
@@ -18,6 +19,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "bindings/python/src"))
 
 import syncd  # noqa: E402
+from order import Grant, Push, Seen  # noqa: E402
 
 PATIENCE_S = 240  # for what cannot take long unless something is broken
 LEASE_S = int(os.environ.get("SYNCD_FAILOVER_LEASE_S", "5"))
@@ -83,18 +85,30 @@ class Process:
         self.child.wait()
 
 
-class Etcd:
-    """One etcd, or three that form a cluster."""
+class Place(typing.NamedTuple):
+    """Where a program runs and listens."""
 
-    def __init__(self, directory, size=1):
-        ports = free_ports(2 * size)
-        self.endpoints = [f"http://127.0.0.1:{port}" for port in ports[:size]]
-        peers = [f"http://127.0.0.1:{port}" for port in ports[size:]]
-        names = [f"e{i}" for i in range(size)]
+    host: str
+    within: tuple = ()  # the command that leads there
+
+
+HERE = Place("127.0.0.1")
+
+
+class Etcd:
+    """One etcd, or several that form a cluster."""
+
+    def __init__(self, directory, places=(HERE,), scheme="http", flags=()):
+        ports = free_ports(2 * len(places))
+        hosts = [place.host for place in places]
+        self.endpoints = [f"{scheme}://{host}:{port}" for host, port in zip(hosts, ports)]
+        peers = [f"http://{host}:{port}" for host, port in zip(hosts, ports[len(places) :])]
+        names = [f"e{i}" for i in range(len(places))]
         everybody = ",".join(f"{name}={peer}" for name, peer in zip(names, peers))
         self.servers = []
-        for name, client, peer in zip(names, self.endpoints, peers):
-            argv = ["etcd", "--name", name, "--data-dir", str(directory / name)]
+        for place, name, client, peer in zip(places, names, self.endpoints, peers):
+            argv = [*place.within, "etcd", "--name", name, "--data-dir", str(directory / name)]
+            argv += flags
             argv += ["--listen-client-urls", client, "--advertise-client-urls", client]
             argv += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
             argv += ["--initial-cluster", everybody, "--auto-compaction-retention", "1m"]
@@ -117,7 +131,7 @@ class Etcd:
 
 
 class Member(Process):
-    def __init__(self, directory, name, etcd, address, admin=None, more=""):
+    def __init__(self, directory, name, etcd, address, admin=None, more="", within=()):
         self.directory = directory
         self.name = name
         self.address = address
@@ -130,6 +144,9 @@ class Member(Process):
 [listen]
 tcp = "{address}"
 unix = "off"
+# In a namespace its address is not localhost.
+insecure = true
+auto_create = true
 admin = "{admin or 'off'}"
 [store]
 path = "{self.store}"
@@ -142,7 +159,8 @@ lease = "{LEASE_S}s"
 {more}
 """
         )
-        super().__init__([program("syncd"), "--config", str(self.config)], directory / "log")
+        argv = [*within, program("syncd"), "--config", str(self.config)]
+        super().__init__(argv, directory / "log")
 
     def page(self, path):
         """(status, text) of an admin page; (0, "") where nobody listens."""
@@ -153,6 +171,17 @@ lease = "{LEASE_S}s"
             return error.code, error.read().decode()
         except OSError:
             return 0, ""
+
+    def said(self, event, since=0.0):
+        """When, on time.monotonic()'s clock, its log said that first since then; None: not yet."""
+        offset = time.monotonic() - time.time()
+        for line in self.log().splitlines():
+            at, _, rest = line.partition(" ")
+            if rest.split()[1:2] == [event]:
+                moment = datetime.datetime.fromisoformat(at.replace("Z", "+00:00"))
+                if moment.timestamp() + offset >= since:
+                    return moment.timestamp() + offset
+        return None
 
     def leads(self):
         """Whether it serves: a member that follows takes no connection of workers."""
@@ -165,15 +194,18 @@ lease = "{LEASE_S}s"
 class Cluster:
     """Three members, by default, that are set up and led."""
 
-    def __init__(self, directory, etcds=1, members=3):
+    def __init__(self, directory, etcd=None, places=3 * (HERE,), more=""):
         self.directory = directory
-        self.etcd = Etcd(directory, etcds)
-        addresses = [f"127.0.0.1:{port}" for port in free_ports(2 * members)]
-        self.addresses = addresses[:members]
+        self.etcd = etcd or Etcd(directory)
+        ports = free_ports(len(places))
+        self.addresses = [f"{place.host}:{port}" for place, port in zip(places, ports)]
         self.members = []
-        for i, (address, admin) in enumerate(zip(self.addresses, addresses[members:])):
+        for i, (place, address) in enumerate(zip(places, self.addresses)):
             (directory / f"m{i}").mkdir()
-            self.members.append(Member(directory / f"m{i}", f"m{i}", self.etcd, address, admin))
+            admin = f"{place.host}:{free_ports(1)[0]}"
+            self.members.append(
+                Member(directory / f"m{i}", f"m{i}", self.etcd, address, admin, more, place.within)
+            )
             if i == 0:
                 self.members[0].kill()  # the cluster is not there yet
                 self.members[0].log_file.unlink()
@@ -203,11 +235,10 @@ class Cluster:
         return done.stdout
 
     def pushes(self, job):
-        """How often each push is in the history: {(rank, iteration): times}."""
+        """The records of the job's history."""
         leader = self.leader().address
         text = self.syncctl("--addr", leader, "history", job, "--kind", "push", "--json")
-        records = json.loads(text)
-        return collections.Counter((record["rank"], record["iteration"]) for record in records)
+        return json.loads(text)
 
     def stop(self):
         for member in self.members:
@@ -219,32 +250,40 @@ class Workers:
     """Threads that begin and push, and note what they were granted and told."""
 
     def __init__(self, address, job="job", policy="asp", count=4):
-        self.job = job
-        self.acknowledged = set()  # (rank, iteration)
+        self.seen = Seen(job, policy)
         self.granted_at = [0.0] * count
         self.errors = []
         self.stopping = threading.Event()
         self.threads = [
-            threading.Thread(target=self._train, args=(address, policy, rank, count), daemon=True)
+            threading.Thread(target=self._train, args=(address, rank, count), daemon=True)
             for rank in range(count)
         ]
         for thread in self.threads:
             thread.start()
 
-    def _train(self, address, policy, rank, count):
+    def _train(self, address, rank, count):
         patience = {"reconnect_timeout": PATIENCE_S, "request_timeout": PATIENCE_S}
         try:
             with syncd.connect(address, **patience) as client:
                 options = {"rank": rank, "world_size": count, "name": f"w{rank}"}
-                with client.join(self.job, policy, **options) as worker:
-                    for step in worker.steps(10**9):
-                        self.granted_at[rank] = time.monotonic()
-                        worker.push()
-                        self.acknowledged.add((rank, step.iteration))
-                        if self.stopping.is_set():
-                            return
+                with client.join(self.seen.job, self.seen.policy, **options) as worker:
+                    self._step(worker, rank)
+                    while not self.stopping.is_set():
+                        self._step(worker, rank)
+                    self.seen.left[rank] = time.monotonic()
         except Exception as error:  # noqa: BLE001: a test looks at it
             self.errors.append(f"worker {rank}: {error!r}")
+
+    def _step(self, worker, rank):
+        asked = time.monotonic()
+        step = worker.begin()
+        assert not step.stop, step.reason
+        self.granted_at[rank] = time.monotonic()
+        self.seen.grants.append(Grant(rank, step.iteration, asked, self.granted_at[rank]))
+        push = Push(rank, step.iteration, time.monotonic())
+        self.seen.pushes.append(push)
+        worker.push()
+        push.acknowledged = time.monotonic()
 
     def first_grants(self, since):
         """Seconds from `since` until the first grant after it that the last of the workers got."""
@@ -266,4 +305,4 @@ class Workers:
             thread.join(PATIENCE_S)
             assert not thread.is_alive(), "a worker hangs"
         assert not self.errors, self.errors
-        return self.acknowledged
+        return self.seen

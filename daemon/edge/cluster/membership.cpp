@@ -24,7 +24,7 @@ constexpr Shard kShard = 0;  // this version has one
 constexpr Micros kPollMin = 100'000;
 constexpr Micros kPollMax = 500'000;
 constexpr Micros kTellProgressEvery = 2'000'000;
-constexpr Micros kTellAgainAfter = 60'000'000;
+constexpr Micros kTellAgainAfter = 10'000'000;
 // Another process of this member's name keeps its key for at most its lease after its end.
 constexpr int kOtherLeases = 3;
 // Of a call that reads a log, or parts of a snapshot. An endpoint that is silent is left sooner.
@@ -275,9 +275,11 @@ bool Membership::register_member(const Answer& seen, std::string& error) {
   Transaction put;
   put.compares = {mine == nullptr ? Compare{key_, 0} : Compare{key_, mine->created}};
   put.then = {{Op::Kind::kPutOnLease, key_, encode(value)}};
-  etcd_.transact(put, keeper_->id(), call_timeout());  // the next look shows what became of it
+  const Answer answer = etcd_.transact(put, keeper_->id(), call_timeout());
   registered_at_ = now();
-  return true;
+  if (answer.kind != Answer::Kind::kRefused) return true;  // the next look shows what became of it
+  error = "etcd refuses to let this member write " + key_ + ": " + answer.error;
+  return false;
 }
 
 void Membership::note_leader(const Answer& seen) {
@@ -306,7 +308,8 @@ void Membership::note_view(const Answer& seen) {
   view_.first = first.index;
   view_.last = tail.index;
   view_.copied = copy_->stamp().tail.index;
-  view_.problem = why_not_leading(tail.index);
+  view_.problem = seen.find(key_) == nullptr ? "etcd does not list it as a member yet"
+                                             : why_not_leading(tail.index);
   looked_at_ = now();
 }
 
