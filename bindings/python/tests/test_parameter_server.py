@@ -1202,7 +1202,7 @@ def test_a_server_that_does_not_answer_is_named(gate):
 
 
 def test_an_update_after_one_that_was_not_answered_is_another(gate):
-    """The server may have taken the first, and its late answer is nobody's."""
+    """Though the server applies the first one late: its answer must not be taken for the second's."""
     model = model_of(4)
     with serving() as (server, place):
         job = job_of(model, place, optimizer=Stepped(model.parameters(), lr=1.0), server_timeout=0.2)

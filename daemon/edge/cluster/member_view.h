@@ -1,4 +1,4 @@
-// What a member knows of its cluster at one moment, for whoever shows it. Plain data.
+// What the admin pages show of a member of a cluster. Plain data.
 #pragma once
 
 #include <cstdint>

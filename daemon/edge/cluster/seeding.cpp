@@ -12,6 +12,7 @@
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "daemon/core/cluster/shard_log.h"
 #include "daemon/core/cluster/take_over.h"

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "daemon/edge/cluster/copy.h"
 #include "daemon/edge/cluster/etcd.h"

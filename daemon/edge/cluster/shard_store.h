@@ -108,7 +108,7 @@ class ShardStore final : public store::Store {
     Index index = 0;
     std::size_t bytes = 0;
     std::map<JobId, Sequence> last;  // of its records
-    std::size_t count = 1;           // it stands for so many entries, up to `index`
+    std::size_t count = 1;           // so many entries, of which `index` is the last
   };
   struct RemovedJobs {
     std::vector<JobId> jobs;
@@ -143,7 +143,8 @@ class ShardStore final : public store::Store {
   store::RecordEncoder encoder_;
   std::deque<Appended> appended_;
   std::deque<std::pair<Index, store::Batch>> to_copy_;  // one for each entry
-  const bool has_unread_;  // entries before those that it read: entries_.front() stands for them
+  // There are entries that the copy had, and that were not read again. They are entries_.front().
+  const bool has_unread_;
   Index settled_ = 0;
   std::deque<LogEntry> entries_;  // up to settled_; those that are to be removed are not here
   std::size_t entries_bytes_ = 0;

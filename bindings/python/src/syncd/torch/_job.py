@@ -41,7 +41,7 @@ class Options(NamedTuple):
     checkpoint: str | os.PathLike[str] | None
     progress: bool | None
     hang_after: float | None
-    state: Mapping[str, Any] = {}
+    state: Mapping[str, Any]
 
 
 class Iteration(int):
@@ -201,8 +201,8 @@ class Job:
         iterations  ends before iteration `iterations` of this worker
         epochs      ends after so many passes of the loader. With neither: after one
 
-        A later call goes on where this one has ended, so that a script may do something else in between.
-        With the same loader and iterations= alone, it goes on within the loader's pass; else it begins one:
+        A script may do something else between two calls; iterations count on. A call with `iterations` alone
+        takes the batches that an earlier one has left of the same loader's pass. Any other begins a pass:
 
             for epoch in range(3):
                 for step, (inputs, labels) in job.steps(loader): ...
