@@ -2,6 +2,7 @@
 
 import ctypes
 import datetime
+import functools
 import json
 import os
 import pathlib
@@ -32,6 +33,13 @@ def _die_with_parent():
 
 def program(name):
     return os.path.join(os.environ["SYNCD_TEST_BIN_DIR"], name)
+
+
+@functools.cache
+def etcd_is_old():
+    """Whether it is 3.4, which members take only with etcd_old = true."""
+    said = subprocess.run(["etcd", "--version"], capture_output=True, text=True, check=True)
+    return said.stdout.startswith("etcd Version: 3.4.")
 
 
 def free_ports(count):
@@ -154,7 +162,7 @@ path = "{self.store}"
 name = "lab"
 member = "{name}"
 etcd = [{endpoints}]
-etcd_old = true
+etcd_old = {"true" if etcd_is_old() else "false"}
 lease = "{LEASE_S}s"
 {more}
 """
