@@ -12,9 +12,10 @@ SYNCD_FIELDS(Explanation, rule, text, iteration, waiting_us, waited_for_count, r
 namespace wire {
 
 SYNCD_FIELDS(WorkerRef, job, rank, epoch, incarnation)
-SYNCD_FIELDS(Hello, protocol_min, protocol_max, client_name, client_version, token)
+SYNCD_FIELDS(Hello, protocol_min, protocol_max, client_name, client_version, token, shard)
 SYNCD_FIELDS(Welcome, protocol, session, server_version, max_frame_bytes, heartbeat_interval_ms,
-             heartbeat_timeout_ms)
+             heartbeat_timeout_ms, shard, shards)
+SYNCD_FIELDS(Redirect, shard, addresses, retry_after_ms)
 SYNCD_FIELDS(Error, status, message)
 SYNCD_FIELDS(Ok)
 SYNCD_FIELDS(Join, job, policy, name, host, rank, world_size, incarnation, granted, pushed,

@@ -48,6 +48,7 @@ struct Hello {
   std::string client_name;
   std::string client_version;
   std::string token;
+  std::int32_t shard = -1;
   bool operator==(const Hello&) const = default;
 };
 struct Welcome {
@@ -57,7 +58,15 @@ struct Welcome {
   std::uint32_t max_frame_bytes = 0;
   std::uint32_t heartbeat_interval_ms = 0;
   std::uint32_t heartbeat_timeout_ms = 0;
+  std::uint32_t shard = 0;
+  std::uint32_t shards = 1;
   bool operator==(const Welcome&) const = default;
+};
+struct Redirect {
+  std::uint32_t shard = 0;
+  std::string addresses;
+  std::uint32_t retry_after_ms = 0;
+  bool operator==(const Redirect&) const = default;
 };
 struct Error {
   Status status = Status::kInternal;
@@ -578,7 +587,8 @@ using Body = std::variant<
     MembersReply, MembersNotice, PlanNotice, ManageWorkerRequest, CheckpointRequest, Arrive,
     ViewGranted, ViewRequest, ViewReply, RoundNotice, ExcludeRequest, Exchanging, HangNotice,
     InspectNotice, Inspected, InspectRequest, InspectReply, AskCheckpoint, OrderCheckpoint,
-    CheckpointAsked, Checkpointed, LatestCheckpoint, LatestCheckpointReply, StragglerNotice>;
+    CheckpointAsked, Checkpointed, LatestCheckpoint, LatestCheckpointReply, StragglerNotice,
+    Redirect>;
 
 struct Message {
   std::uint64_t id = 0;

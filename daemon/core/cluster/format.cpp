@@ -270,22 +270,6 @@ std::string member_key(std::string_view cluster, std::string_view member) {
   return root(cluster) + "members/" + std::string(member);
 }
 
-// FNV-1a, and the last step of splitmix64, without which names that differ in their last letter
-// would lie in neighbouring shards.
-std::uint64_t hash_of(std::string_view text) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) {
-    hash = (hash ^ static_cast<std::uint8_t>(c)) * 0x100000001b3;
-  }
-  hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9;
-  hash = (hash ^ (hash >> 27)) * 0x94d049bb133111eb;
-  return hash ^ (hash >> 31);
-}
-
-Shard shard_of(std::string_view job, Shard shards) {
-  return static_cast<Shard>(hash_of(job) % shards);
-}
-
 std::optional<JobId> job_id(JobId counter, Shard shard, Shard shards) {
   const std::uint64_t id = std::uint64_t{counter} * shards + shard;
   if (counter == 0 || id > UINT32_MAX) return std::nullopt;

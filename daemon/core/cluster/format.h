@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "daemon/core/engine/types.h"
+#include "proto/base/shard.h"
 
 namespace syncd::cluster {
 
@@ -177,9 +178,6 @@ std::string member_key(std::string_view cluster, std::string_view member);
 
 // ---- numbers
 
-// Fixed for ever: stored job ids and keys depend on it. Precondition: shards > 0.
-std::uint64_t hash_of(std::string_view text);
-Shard shard_of(std::string_view job, Shard shards);
 // The id of a shard's counter-th job, from 1. Nothing: ids have run out.
 std::optional<JobId> job_id(JobId counter, Shard shard, Shard shards);
 

@@ -78,7 +78,7 @@ inline constexpr auto kRequestTable = [] {
             StopNotice, FencedNotice, ResyncNotice, ShutdownNotice, StatusReply, JobsReply,
             WorkersReply, HistoryReply, TargetsReply, CollectReply, MembersReply, MembersNotice,
             PlanNotice, ViewGranted, ViewReply, RoundNotice, HangNotice, InspectNotice,
-            InspectReply, CheckpointAsked, LatestCheckpointReply, StragglerNotice>(),
+            InspectReply, CheckpointAsked, LatestCheckpointReply, StragglerNotice, Redirect>(),
       RequestTraits<Unknown>{{kUnsupported}},
       RequestTraits<Hello>{{kHandshake}},
       RequestTraits<Heartbeat>{{kHeartbeat}},

@@ -139,6 +139,7 @@ TEST(ClusterFormat, HashStays) {
   EXPECT_EQ(shard_of("resnet50", 16), 8u);
   EXPECT_EQ(shard_of("job-1", 16), 0u);
   EXPECT_EQ(shard_of("job-2", 16), 2u);
+  EXPECT_EQ(shard_of("#35", 16), 3u);
   std::vector<int> jobs(16);
   for (int i = 0; i < 16'000; ++i) ++jobs[shard_of("job-" + std::to_string(i), 16)];
   for (const int n : jobs) EXPECT_NEAR(n, 1000, 150);

@@ -165,6 +165,7 @@ inline std::vector<Message> sample_messages() {
                             "worker 3 went before it had saved"},
       StragglerNotice{ref, 5, "worker-5", "node-b", true, 2.125, 1'700'000'000'000'000,
                       "3 of 4 workers of host node-b are slow"},
+      Redirect{5, "tls:node-b:7122,tcp:10.0.0.2:7122", 250},
   };
   std::vector<Message> messages;
   std::uint64_t id = 1000;
@@ -291,7 +292,9 @@ inline std::vector<std::pair<std::string, Message>> grown_messages() {
           {"JobsReply.3", {2025, with_stragglers}},
           {"Granted.3", {2026, Granted{12, kStepCheckpoint, 4, 7, 2, 16}}},
           {"ViewGranted.3", {2027, view_with_shard}},
-          {"LatestCheckpoint.2", {2028, LatestCheckpoint{"cifar", 16, 1}}}};
+          {"LatestCheckpoint.2", {2028, LatestCheckpoint{"cifar", 16, 1}}},
+          {"Hello.2", {2030, Hello{1, 3, "trainer", "0.1.0", "s3cret", 5}}},
+          {"Welcome.2", {2031, Welcome{1, 0x1122334455667788, "0.1.0", 65536, 1500, 5000, 5, 16}}}};
 }
 
 }  // namespace syncd::wire

@@ -89,6 +89,7 @@ constexpr auto kRows = std::to_array<Row>({
     {"LatestCheckpoint", "Error SYNCD_E_UNKNOWN_JOB"},
     {"LatestCheckpointReply", kOfTheDaemon},
     {"StragglerNotice", kOfTheDaemon},
+    {"Redirect", kOfTheDaemon},
 });
 
 // One of each type that can be sent, in the order of the rows.
