@@ -578,17 +578,18 @@ struct Unknown {
   bool operator==(const Unknown&) const = default;
 };
 
-using Body = std::variant<
-    Unknown, Hello, Welcome, Error, Ok, Join, Joined, Leave, Begin, Granted, Push, Pushed, Explain,
-    Explanation, CancelBegin, StopNotice, FencedNotice, ResyncNotice, ShutdownNotice, Heartbeat,
-    HeartbeatAck, StatusRequest, StatusReply, JobsRequest, JobsReply, WorkersRequest, WorkersReply,
-    HistoryRequest, HistoryReply, CreateJobRequest, StopJobRequest, Restarted, Targets,
-    TargetsReply, Collect, CollectReply, Consumed, SetPolicyRequest, Phase, MembersRequest,
-    MembersReply, MembersNotice, PlanNotice, ManageWorkerRequest, CheckpointRequest, Arrive,
-    ViewGranted, ViewRequest, ViewReply, RoundNotice, ExcludeRequest, Exchanging, HangNotice,
-    InspectNotice, Inspected, InspectRequest, InspectReply, AskCheckpoint, OrderCheckpoint,
-    CheckpointAsked, Checkpointed, LatestCheckpoint, LatestCheckpointReply, StragglerNotice,
-    Redirect>;
+using Body =
+    std::variant<Unknown, Hello, Welcome, Error, Ok, Join, Joined, Leave, Begin, Granted, Push,
+                 Pushed, Explain, Explanation, CancelBegin, StopNotice, FencedNotice, ResyncNotice,
+                 ShutdownNotice, Heartbeat, HeartbeatAck, StatusRequest, StatusReply, JobsRequest,
+                 JobsReply, WorkersRequest, WorkersReply, HistoryRequest, HistoryReply,
+                 CreateJobRequest, StopJobRequest, Restarted, Targets, TargetsReply, Collect,
+                 CollectReply, Consumed, SetPolicyRequest, Phase, MembersRequest, MembersReply,
+                 MembersNotice, PlanNotice, ManageWorkerRequest, CheckpointRequest, Arrive,
+                 ViewGranted, ViewRequest, ViewReply, RoundNotice, ExcludeRequest, Exchanging,
+                 HangNotice, InspectNotice, Inspected, InspectRequest, InspectReply, AskCheckpoint,
+                 OrderCheckpoint, CheckpointAsked, Checkpointed, LatestCheckpoint,
+                 LatestCheckpointReply, StragglerNotice, Redirect>;
 
 struct Message {
   std::uint64_t id = 0;
