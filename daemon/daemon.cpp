@@ -72,6 +72,7 @@ ExitCode Daemon::follow(std::string& error) {
   options.store = server::store_options(config);
   options.log = sink_;
   options.on_restart = [this] { ready_file_.remove(); };
+  options.on_hand_over = [this](const std::string& member) { hand_over(member); };
   host_ = std::make_unique<cluster::Host>(config, std::move(options));
   const auto on_end = [this](auto store, const std::string& why) {
     on_followed(std::move(store), why);
@@ -103,14 +104,19 @@ ExitCode Daemon::serve(std::unique_ptr<store::Store> store, std::string& error) 
   auto options = server::server_options(reloader_.config(), SYNCD_VERSION);
   options.on_recovering = [this] { manager_.recovering(); };
   options.on_idle = [this] { on_idle(); };
-  if (host_) options.before_sending = [this] { host_->check(); };
+  if (host_) {
+    options.before_sending = [this] { host_->check(); };
+    options.shard = reloader_.config().cluster.shard;
+    options.shards = host_->shards();
+    options.whereabouts = [this](std::uint32_t shard) { return host_->whereabouts(shard); };
+  }
   server_ = std::make_unique<server::Server>(&loop_, std::move(options), std::move(store), sink_);
   if (!inherited_.empty()) server_->inherit(std::move(inherited_));
   constexpr ExitCode kCodes[] = {kClean, kBadStore, kBadConfig, kCannotListen};  // of StartError
   const ExitCode code = kCodes[static_cast<std::size_t>(server_->start(error))];
   if (code != kClean) return code;
   if (host_) {
-    host_->watch();
+    if (!host_->watch(error)) return kOther;
   } else {
     if (!pages_->serve(reloader_.config(), error)) return kCannotListen;
     // Before anybody is told that it is ready: a signal that comes earlier ends the process.
@@ -153,7 +159,7 @@ void Daemon::on_signal(int number) {
 #ifdef SYNCD_TEST_FAILING_CHECK
     SYNCD_CHECK(stopping_);  // the test's way to a check that fails
 #endif
-    if (stopping_) return;
+    if (stopping_ || handing_over_) return;
     manager_.reloading();
     log_.reopen();  // whatever becomes of the configuration: log rotation sends SIGHUP, too
     if (server_ != nullptr) reloader_.reload(*server_, *pages_);
@@ -178,6 +184,18 @@ void Daemon::on_idle() {
   stop("it had no connection for " + idle);
 }
 
+// To another member. Then the program starts anew, and follows.
+void Daemon::hand_over(const std::string& member) {
+  if (stopping_) return;
+  handing_over_ = true;
+  write(LogLevel::kInfo, "hands_over", {{"to", member}});
+  server_->stop(fmt::format("member '{}' takes over", member), [this](const std::string& problem) {
+    if (!problem.empty()) write(LogLevel::kWarn, "hands_over_late", {{"reason", problem}});
+    if (!stopping_) host_->follow_again();
+    close();
+  });
+}
+
 void Daemon::stop(const std::string& reason) {
   stopping_ = true;
   if (host_) host_->stop(exit_code_);
@@ -186,6 +204,7 @@ void Daemon::stop(const std::string& reason) {
     if (host_ == nullptr || !host_->is_following()) close();
     return;
   }
+  if (handing_over_) return;  // which ends the process now
   server_->stop(reason, [this](const std::string& problem) {
     if (!problem.empty()) exit_code_ = fail(kBadStore, problem);
     close();

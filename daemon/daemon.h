@@ -1,6 +1,6 @@
 // A daemon's process from its start to its end: alone, or as a member of a cluster that follows
 // until it leads. Store, server, admin pages, signals and the service manager on one loop. One
-// thread, beside those of the store, of the admin pages, of a member that follows, of libuv's pool,
+// thread, beside those of the store, of the admin pages, of a member of a cluster, of libuv's pool,
 // and of RocksDB.
 #pragma once
 
@@ -48,6 +48,7 @@ class Daemon {
   std::string status();
   void on_signal(int number);
   void on_idle();
+  void hand_over(const std::string& member);
   void stop(const std::string& reason);
   void close();
   void write(LogLevel level, const char* event,
@@ -82,6 +83,7 @@ class Daemon {
   server::Signals signals_{[this](int number) { on_signal(number); }};
   const Micros started_us_ = wall_clock_us();
   bool stopping_ = false;
+  bool handing_over_ = false;
   int exit_code_ = kClean;
 };
 

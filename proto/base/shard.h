@@ -7,6 +7,8 @@
 
 namespace syncd {
 
+inline constexpr std::uint32_t kShardsMax = 64;  // of a cluster
+
 std::uint64_t hash_of(std::string_view text);
 
 // The shard of the job that is named so, "#NUMBER" included. Precondition: shards > 0.

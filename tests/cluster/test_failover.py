@@ -142,10 +142,10 @@ def test_members_that_follow_show_pages_and_stop(cluster):
     follower, other = (member for member in cluster.members if member is not leader)
     wait_until(lambda: follower.page("/readyz") == (200, "ready\n"), "it could take over")
     assert follower.page("/healthz") == (200, "ok\n")
-    assert f'syncd_cluster_leads{{cluster_name="lab",member="{follower.name}"}} 0\n' in (
+    assert f'syncd_cluster_leads{{cluster_name="lab",shard="0",member="{follower.name}"}} 0\n' in (
         follower.page("/metrics")[1]
     )
-    assert f'syncd_cluster_leads{{cluster_name="lab",member="{leader.name}"}} 1\n' in (
+    assert f'syncd_cluster_leads{{cluster_name="lab",shard="0",member="{leader.name}"}} 1\n' in (
         leader.page("/metrics")[1]
     )
 

@@ -266,8 +266,12 @@ std::string config_key(std::string_view cluster) {
   return root(cluster) + "config";
 }
 
-std::string member_key(std::string_view cluster, std::string_view member) {
-  return root(cluster) + "members/" + std::string(member);
+std::string draining_keys(std::string_view cluster) {
+  return root(cluster) + "draining/";
+}
+
+std::string draining_key(std::string_view cluster, std::string_view member) {
+  return draining_keys(cluster) + std::string(member);
 }
 
 std::optional<JobId> job_id(JobId counter, Shard shard, Shard shards) {

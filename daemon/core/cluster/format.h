@@ -22,7 +22,6 @@ using Index = std::uint64_t;  // of a shard's log entries, from 1
 using Revision = std::int64_t;
 
 inline constexpr std::uint8_t kFormat = 1;
-inline constexpr Shard kShardsMax = 64;
 inline constexpr std::size_t kGroupBytesMax = 1 << 20;  // of records in one entry without parts
 inline constexpr std::size_t kPartBytes = 512 * 1024;
 inline constexpr std::size_t kPointersMax = 32;  // that go with one entry
@@ -147,6 +146,11 @@ class ShardKeys {
  public:
   ShardKeys(std::string_view cluster, Shard shard);
   std::string leader() const { return prefix_ + "leader"; }
+  // Before all members that follow or lead this shard; of one of them.
+  std::string members() const { return prefix_ + "members/"; }
+  std::string member(std::string_view name) const { return members() + std::string(name); }
+  // The name of the member that an operator wants to lead.
+  std::string pin() const { return prefix_ + "pin"; }
   std::string tail() const { return prefix_ + "tail"; }
   std::string first() const { return prefix_ + "first"; }
   std::string meta() const { return prefix_ + "meta"; }
@@ -174,7 +178,9 @@ class ShardKeys {
 };
 
 std::string config_key(std::string_view cluster);
-std::string member_key(std::string_view cluster, std::string_view member);
+// Before all marks by which operators drain members; of one member.
+std::string draining_keys(std::string_view cluster);
+std::string draining_key(std::string_view cluster, std::string_view member);
 
 // ---- numbers
 

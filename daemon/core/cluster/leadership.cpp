@@ -6,7 +6,9 @@
 
 namespace syncd::cluster {
 
-std::string preferred_member(Shard shard, const std::vector<std::string>& members) {
+std::string preferred_member(Shard shard, const std::vector<std::string>& members,
+                             const std::string& pin) {
+  if (std::ranges::find(members, pin) != members.end()) return pin;
   const auto weight = [shard](const std::string& member) {
     return std::pair(hash_of(member + "/" + std::to_string(shard)), member);
   };
@@ -26,6 +28,8 @@ Leadership::Leadership(ShardKeys keys, Shard shard, std::string member, Nonce pr
 void Leadership::on_view(View view, Micros now) {
   if (view.revision < seen_at_) return;
   members_ = std::move(view.members);
+  ready_ = std::move(view.ready);
+  pin_ = std::move(view.pin);
   see_leader(view.revision, std::move(view.leader), now);
 }
 
@@ -43,7 +47,7 @@ Micros Leadership::takes_at() const {
   if (seen_at_ == 0 || leader_ || std::ranges::find(members_, member_) == members_.end()) {
     return kNever;
   }
-  const bool preferred = preferred_member(shard_, members_) == member_;
+  const bool preferred = preferred_member(shard_, members_, pin_) == member_;
   return std::max(unfit_until_, free_since_ + (preferred ? 0 : kOthersWait + jitter_));
 }
 
@@ -144,6 +148,26 @@ void Leadership::recovered(const Term& term, bool successfully, Micros now) {
   state_ = State::kLeads;
   back_off_ = kBackOffMin;
   read_ = {};
+}
+
+std::string Leadership::hands_over_to(bool balances, Micros now) {
+  if (state_ != State::kLeads) return {};
+  std::vector<std::string> candidates = ready_;
+  const bool drains = std::ranges::find(members_, member_) == members_.end();
+  std::erase(candidates, member_);
+  if (!drains) candidates.push_back(member_);
+  const std::string best = preferred_member(shard_, candidates, pin_);
+  if (best.empty() || best == member_) {
+    better_.clear();
+    return {};
+  }
+  if (drains || best == pin_) return best;
+  if (best != better_) {
+    better_ = best;
+    better_since_ = now;
+  }
+  const Micros spread = jitter_ * (kSettledAfter / kOthersWait);
+  return balances && now - better_since_ >= kSettledAfter + spread ? best : std::string();
 }
 
 void Leadership::depose() {

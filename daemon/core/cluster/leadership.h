@@ -21,9 +21,11 @@
 
 namespace syncd::cluster {
 
-// Which of `members` (neither draining nor unfit) takes the shard at once. All members find the
-// same one, and a shard moves only with its member (rendezvous hashing). Empty: there are none.
-std::string preferred_member(Shard shard, const std::vector<std::string>& members);
+// Which of `members` (neither draining nor unfit) is to have the shard: the one that an operator
+// wants, if it is among them; else all members find the same one, and a shard moves only with its
+// member (rendezvous hashing). Empty: there are none.
+std::string preferred_member(Shard shard, const std::vector<std::string>& members,
+                             const std::string& pin = {});
 
 class Leadership {
  public:
@@ -33,6 +35,9 @@ class Leadership {
   static constexpr Micros kBackOffMin = 1'000'000;
   static constexpr Micros kBackOffMax = 60'000'000;
   static constexpr Micros kRetryAfter = 100'000;  // what had an unknown answer
+  // A shard goes to a member that has come (back) only once that has been there for so long, and as
+  // much again at most, so that not all shards go at once.
+  static constexpr Micros kSettledAfter = 30'000'000;
 
   Leadership(ShardKeys keys, Shard shard, std::string member, Nonce process,
              std::uint64_t generation);
@@ -42,6 +47,8 @@ class Leadership {
     Revision revision = 0;
     std::optional<KeyValue> leader;
     std::vector<std::string> members;  // that live, and neither drain nor are unfit for this shard
+    std::vector<std::string> ready = {};  // of these: whose copies are close to the log's end
+    std::string pin = {};                 // the member that an operator wants to lead; empty: none
   };
   void on_view(View view, Micros now);
 
@@ -55,6 +62,10 @@ class Leadership {
   std::optional<Attempt> next(Micros now);
   Micros wakes_at() const;
   void on_answer(std::uint64_t attempt, const Answer& answer, Micros now);
+
+  // Of who leads: the member that it is to hand the shard over to now. Empty: none. At once, if an
+  // operator has drained this member or wants the other one; else, where `balances`, after a while.
+  std::string hands_over_to(bool balances, Micros now);
 
   State state() const { return state_; }
   // Of the key that it created. Meaningful from kReads on, until it is followed again.
@@ -97,6 +108,10 @@ class Leadership {
   std::optional<KeyValue> leader_;
   Micros free_since_ = 0;
   std::vector<std::string> members_;
+  std::vector<std::string> ready_;
+  std::string pin_;
+  std::string better_;  // than this member, who leads
+  Micros better_since_ = 0;
 
   Micros not_before_ = INT64_MIN;
   Micros unfit_until_ = INT64_MIN;

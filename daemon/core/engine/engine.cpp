@@ -131,6 +131,7 @@ std::string job_name_too_long(const std::string& job) {
 
 Engine::Engine(EngineOptions options) {
   state_.options = std::move(options);
+  next_job_ = state_.options.first_job;
   state_.has_room_for_worker = [this] { return has_room_for_worker(); };
 }
 Engine::~Engine() = default;
@@ -447,7 +448,7 @@ Job* Engine::create_job(const JobSpec& asked, std::string& error, Epoch epoch_le
     round = std::max(round, launched_by(spec.name));
     fit_to_rounds(policy->traits(), spec);
   }
-  const JobId id = next_job_++;
+  const JobId id = std::exchange(next_job_, next_job_ + state_.options.job_step);
   by_name_[spec.name] = id;
   auto& job = jobs_[id] = std::make_unique<Job>(EngineServices(state_, id), spec, std::move(policy),
                                                 std::max(last + 1, epoch_least));
@@ -847,7 +848,7 @@ bool Engine::restore(const JobSnapshot* snapshot, std::span<const Record> record
   }
   named = created->job;
   jobs_[created->job] = std::move(job);
-  next_job_ = created->job + 1;
+  next_job_ = created->job + state_.options.job_step;
   return true;
 }
 

@@ -17,6 +17,9 @@ struct EngineOptions {
   std::uint64_t snapshot_every_records = 100'000;
   std::uint32_t workers_per_job_max = limits::kWorkersPerJobMax;  // members at once
   std::uint32_t graph_edges_max = limits::kGraphEdgesDefault;     // of a job that is made or grows
+  // Of a cluster's shards, each gives ids that no other one gives.
+  JobId first_job = 1;
+  JobId job_step = 1;
   std::uint32_t workers_max = limits::kWorkersPerJobMax;  // of all jobs, with those that are gone
 };
 

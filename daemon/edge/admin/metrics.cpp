@@ -142,7 +142,8 @@ void one(const All& all, Samples& samples) {
 template <auto Value>
 void of_member(const All& all, Samples& samples) {
   if (const auto& member = all.snapshot.member) {
-    samples.add(Value(*member), {{"cluster_name", member->cluster}});
+    samples.add(Value(*member),
+                {{"cluster_name", member->cluster}, {"shard", std::to_string(member->shard)}});
   }
 }
 constexpr Metric kMetrics[] = {
@@ -244,22 +245,24 @@ constexpr Metric kMetrics[] = {
      one<[](const All& all) { return all.snapshot.server.store_figures.records_removed; }>},
 
     // ---- the cluster
-    {"syncd_cluster_leads", "gauge", "cluster_name, member",
+    {"syncd_cluster_leads", "gauge", "cluster_name, shard, member",
      "Whether this member leads (1) or follows (0). Absent, with the next three: the daemon is no "
      "member of a cluster.",
      [](const All& all, Samples& samples) {
        if (const auto& member = all.snapshot.member) {
-         samples.add(member->leads ? 1 : 0,
-                     {{"cluster_name", member->cluster}, {"member", member->member}});
+         samples.add(member->leads ? 1 : 0, {{"cluster_name", member->cluster},
+                                             {"shard", std::to_string(member->shard)},
+                                             {"member", member->member}});
        }
      }},
-    {"syncd_cluster_term", "gauge", "cluster_name",
+    {"syncd_cluster_term", "gauge", "cluster_name, shard",
      "The number under which the leader leads that this member saw last; each leader has a higher "
      "one than those before it. 0: it sees none.",
      of_member<[](const cluster::MemberView& member) { return member.term; }>},
-    {"syncd_cluster_log_entries", "gauge", "cluster_name", "Entries of the cluster's log in etcd.",
+    {"syncd_cluster_log_entries", "gauge", "cluster_name, shard",
+     "Entries of the cluster's log in etcd.",
      of_member<[](const cluster::MemberView& member) { return member.last + 1 - member.first; }>},
-    {"syncd_cluster_copy_lag_entries", "gauge", "cluster_name",
+    {"syncd_cluster_copy_lag_entries", "gauge", "cluster_name, shard",
      "Entries of that log which this member's copy does not have yet.",
      of_member<[](const cluster::MemberView& member) {
        return member.last - std::min(member.copied, member.last);

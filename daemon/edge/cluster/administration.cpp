@@ -1,6 +1,8 @@
 // See administration.h.
 #include "daemon/edge/cluster/administration.h"
 
+#include <fmt/format.h>
+
 #include <cstdio>
 #include <tuple>
 
@@ -29,23 +31,31 @@ bool etcd_options(const config::Config& config, EtcdOptions& options, std::strin
   return true;
 }
 
-bool create_cluster(Etcd& etcd, const std::string& name, Micros timeout, std::string& error) {
+bool create_cluster(Etcd& etcd, const std::string& name, Shard shards, Micros timeout,
+                    std::string& error) {
   Config config;
-  config.shards = 1;
+  config.shards = shards;
   for (std::uint8_t& byte : config.cluster) byte = static_cast<std::uint8_t>(random_number());
   const std::string key = config_key(name);
+  const std::string leader = ShardKeys(name, Shard{0}).leader();
   Transaction put;
-  const ShardKeys keys(name, Shard{0});
-  put.compares = {{key, 0}, {keys.leader(), 0}};
-  put.then = seed(keys);
+  put.compares = {{key, 0}, {leader, 0}};
+  put.otherwise = {{Op::Kind::kGet, key}, {Op::Kind::kGet, leader}};
+  // What there is of shards without a configuration is of an attempt before.
+  for (Shard shard = 1; shard < shards; ++shard) {
+    const Answer seeded = etcd.transact({{{key, 0}}, seed(ShardKeys(name, shard)), {}}, 0, timeout);
+    if (seeded.kind != Answer::Kind::kUnknown && seeded.kind != Answer::Kind::kRefused) continue;
+    error = seeded.error;
+    return false;
+  }
+  put.then = seed(ShardKeys(name, Shard{0}));
   put.then.push_back({Op::Kind::kPut, key, encode(config)});
-  put.otherwise = {{Op::Kind::kGet, key}, {Op::Kind::kGet, keys.leader()}};
   const Answer answer = etcd.transact(put, 0, timeout);
   if (answer.kind == Answer::Kind::kThen) return true;
   const KeyValue* there = answer.find(key);
   // An earlier attempt may have landed.
   if (there != nullptr && there->value == encode(config)) return true;
-  const bool is_begun = there == nullptr && answer.find(keys.leader()) != nullptr;
+  const bool is_begun = there == nullptr && answer.find(leader) != nullptr;
   error = there != nullptr ? "cluster '" + name + "' exists already"
           : is_begun       ? "cluster '" + name +
                            "' was begun with a store, or has a member that still stops: call "
@@ -65,15 +75,36 @@ bool is_new_enough(const std::string& version, bool old_too, std::string& error)
   return false;
 }
 
-bool read_status(Etcd& etcd, const std::string& name, Micros timeout, ClusterStatus& status,
-                 std::string& error) {
-  const ShardKeys keys(name, Shard{0});
-  const std::string members = member_key(name, "");
+namespace {
+
+// The cluster's configuration, and the key's create revision. False, with a sentence in `error`.
+bool read_config(Etcd& etcd, const std::string& name, Micros timeout, Config& config,
+                 Revision& created, std::string& error) {
+  const std::string key = config_key(name);
+  const Answer seen = etcd.transact({{}, {{Op::Kind::kGet, key}}, {}}, 0, timeout);
+  if (seen.kind != Answer::Kind::kThen) {
+    error = seen.error;
+    return false;
+  }
+  const KeyValue* item = seen.find(key);
+  if (item != nullptr && decode(item->value, config)) {
+    created = item->created;
+    return true;
+  }
+  error = item != nullptr ? "cluster '" + name + "' is of a newer version of syncd"
+                          : "etcd knows no cluster '" + name +
+                                "': set it up with `syncctl cluster init`, or correct cluster.name";
+  return false;
+}
+
+bool read_shard(Etcd& etcd, const ShardKeys& keys, Micros timeout, ShardStatus& status,
+                std::string& error) {
+  const std::string members = keys.members();
   const Answer seen = etcd.transact({{},
-                                     {{Op::Kind::kGet, config_key(name)},
-                                      {Op::Kind::kGet, keys.leader()},
+                                     {{Op::Kind::kGet, keys.leader()},
                                       {Op::Kind::kGet, keys.first()},
                                       {Op::Kind::kGet, keys.tail()},
+                                      {Op::Kind::kGet, keys.pin()},
                                       {Op::Kind::kGet, members, "", end_of(members)}},
                                      {}},
                                     0, timeout);
@@ -85,24 +116,16 @@ bool read_status(Etcd& etcd, const std::string& name, Micros timeout, ClusterSta
     const KeyValue* item = seen.find(key);
     return item != nullptr && decode(item->value, into);
   };
-  Config config;
-  if (!value(config_key(name), config)) {
-    error = seen.find(config_key(name)) != nullptr
-                ? "cluster '" + name + "' is of a newer version of syncd"
-                : "etcd knows no cluster '" + name +
-                      "': set it up with `syncctl cluster init`, or correct cluster.name";
-    return false;
-  }
   Leader leader;
   First first;
   Tail tail;
-  status.generation = config.generation;
   if (value(keys.leader(), leader)) {
     status.leader = leader.member;
     status.term = seen.find(keys.leader())->created;
   }
   if (value(keys.first(), first)) status.first = first.index;
   if (value(keys.tail(), tail)) status.last = tail.index;
+  if (const KeyValue* pin = seen.find(keys.pin())) status.pin = pin->value;
   for (const KeyValue& item : seen.got) {
     Member member;
     if (!item.key.starts_with(members) || !decode(item.value, member)) continue;
@@ -111,6 +134,62 @@ bool read_status(Etcd& etcd, const std::string& name, Micros timeout, ClusterSta
                               member.unfit.empty()});
   }
   return true;
+}
+
+// Puts the key, or deletes it where there is nothing to put, if the cluster is there.
+bool mark(Etcd& etcd, const std::string& name, Revision config_created, const std::string& key,
+          const std::string& value, Micros timeout, std::string& error) {
+  Transaction change;
+  change.compares = {{config_key(name), config_created}};
+  change.then = {{value.empty() ? Op::Kind::kDelete : Op::Kind::kPut, key, value}};
+  const Answer answer = etcd.transact(change, 0, timeout);
+  if (answer.kind == Answer::Kind::kThen) return true;
+  error = answer.kind == Answer::Kind::kElse ? "the cluster was set up anew meanwhile: try again"
+                                             : answer.error;
+  return false;
+}
+
+}  // namespace
+
+bool read_status(Etcd& etcd, const std::string& name, Micros timeout, ClusterStatus& status,
+                 std::string& error) {
+  Config config;
+  Revision created = 0;
+  if (!read_config(etcd, name, timeout, config, created, error)) return false;
+  status.generation = config.generation;
+  for (Shard shard = 0; shard < config.shards; ++shard) {
+    if (!read_shard(etcd, ShardKeys(name, shard), timeout, status.shards.emplace_back(), error)) {
+      return false;
+    }
+  }
+  const std::string prefix = draining_keys(name);
+  const Answer marks =
+      etcd.transact({{}, {{Op::Kind::kGet, prefix, "", end_of(prefix)}}, {}}, 0, timeout);
+  error = marks.error;
+  for (const KeyValue& item : marks.got) status.draining.push_back(item.key.substr(prefix.size()));
+  return marks.kind == Answer::Kind::kThen;
+}
+
+bool set_draining(Etcd& etcd, const std::string& name, const std::string& member, bool drains,
+                  Micros timeout, std::string& error) {
+  Config config;
+  Revision created = 0;
+  return read_config(etcd, name, timeout, config, created, error) &&
+         mark(etcd, name, created, draining_key(name, member), drains ? "drains" : "", timeout,
+              error);
+}
+
+bool set_pin(Etcd& etcd, const std::string& name, Shard shard, const std::string& member,
+             Micros timeout, std::string& error) {
+  Config config;
+  Revision created = 0;
+  if (!read_config(etcd, name, timeout, config, created, error)) return false;
+  if (shard >= config.shards) {
+    error = fmt::format("cluster '{}' has no shard {}; allowed: 0 to {}", name, shard,
+                        config.shards - 1);
+    return false;
+  }
+  return mark(etcd, name, created, ShardKeys(name, shard).pin(), member, timeout, error);
 }
 
 }  // namespace syncd::cluster

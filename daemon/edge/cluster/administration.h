@@ -15,13 +15,14 @@ bool etcd_options(const config::Config& config, EtcdOptions& options, std::strin
 
 // What `syncctl cluster init` does. False, with a sentence in `error`: there is such a cluster, or
 // etcd did not answer: it may have happened.
-bool create_cluster(Etcd& etcd, const std::string& name, Micros timeout, std::string& error);
+bool create_cluster(Etcd& etcd, const std::string& name, std::uint32_t shards, Micros timeout,
+                    std::string& error);
 
 // Whether members accept this version of etcd; if not, why. Earlier 3.5 has lost acknowledged data.
 bool is_new_enough(const std::string& version, bool old_too, std::string& error);
 
-// What etcd knows of a cluster. A member that has died stays until its lease ends.
-struct ClusterStatus {
+// What etcd knows of a shard. A member that has died stays until its lease ends.
+struct ShardStatus {
   struct Member {
     std::string name;
     std::string version;
@@ -29,15 +30,30 @@ struct ClusterStatus {
     std::uint64_t copy = 0;  // the last entry that its copy has; a few seconds old
     bool can_lead = true;
   };
-  std::uint64_t generation = 0;
   std::string leader;  // empty: none
   std::int64_t term = 0;
   std::uint64_t first = 0;  // entry of the log
   std::uint64_t last = 0;
+  std::string pin;  // the member that an operator wants to lead; empty: none
   std::vector<Member> members;
+};
+struct ClusterStatus {
+  std::uint64_t generation = 0;
+  std::vector<ShardStatus> shards;
+  std::vector<std::string> draining;  // members, also such as are not there
 };
 // False, with a sentence in `error`: there is no such cluster, or etcd did not answer.
 bool read_status(Etcd& etcd, const std::string& name, Micros timeout, ClusterStatus& status,
                  std::string& error);
+
+// A member that drains hands over what it leads, and takes nothing, until it no longer drains. It
+// need not be there. False, with a sentence in `error`: there is no such cluster, or etcd did not
+// answer.
+bool set_draining(Etcd& etcd, const std::string& name, const std::string& member, bool drains,
+                  Micros timeout, std::string& error);
+// The shard's leader hands it over to the member, who keeps it whenever it is there; empty: it goes
+// to any. False likewise; or there is no such shard.
+bool set_pin(Etcd& etcd, const std::string& name, std::uint32_t shard, const std::string& member,
+             Micros timeout, std::string& error);
 
 }  // namespace syncd::cluster

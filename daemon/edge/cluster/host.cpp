@@ -52,7 +52,8 @@ bool Host::follow(uv_loop_t* loop, OnEnd on_end, std::string& error) {
   member.cluster = config_.cluster.name;
   member.member = config_.cluster.member_name();
   member.version = options_.version;
-  for (const net::TcpAddress& address : config_.tcp) member.addresses.push_back(address.text());
+  member.shard = config_.cluster.shard;
+  member.addresses = config_.addresses();
   member.lease = config_.cluster.lease_us;
   member.old_etcd = config_.cluster.old_etcd;
   member.store = options_.store;
@@ -94,7 +95,11 @@ void Host::on_end() {
   on_end_(std::move(store_), error_);
 }
 
-void Host::watch() {
+bool Host::watch(std::string& error) {
+  attended_.data = this;
+  uv_async_init(loop_, &attended_, net::guarded([](uv_async_t* handle) {
+                  static_cast<Host*>(handle->data)->on_attended();
+                }));
   uv_timer_init(loop_, &timer_);
   timer_.data = this;
   is_watched_ = true;
@@ -104,11 +109,50 @@ void Host::watch() {
   uv_timer_start(&timer_,
                  net::guarded([](uv_timer_t* timer) { static_cast<Host*>(timer->data)->check(); }),
                  every_ms, every_ms);
+  if (start_without_signals(
+          attending_, [this] { attend(); }, error)) {
+    return true;
+  }
+  error = "cannot start the thread that watches the cluster: " + error;
+  return false;
+}
+
+// The thread that attends.
+void Host::attend() {
+  pthread_setname_np(pthread_self(), "syncd-attend");
+  try {
+    successor_ = membership_->attend([this] { return is_leaving_ || is_stopping_; });
+  } catch (...) {
+    failure_ = std::current_exception();
+  }
+  if (!is_leaving_) uv_async_send(&attended_);
+}
+
+void Host::on_attended() {
+  if (failure_ != nullptr) std::rethrow_exception(failure_);
+  if (!successor_.empty()) options_.on_hand_over(successor_);
 }
 
 void Host::close() {
-  if (is_watched_) uv_close(reinterpret_cast<uv_handle_t*>(&timer_), nullptr);
+  if (!is_watched_) return;
   is_watched_ = false;
+  // The thread may not wake a loop that it is no longer in.
+  is_leaving_ = true;
+  if (attending_.joinable()) attending_.join();
+  uv_close(reinterpret_cast<uv_handle_t*>(&timer_), nullptr);
+  uv_close(reinterpret_cast<uv_handle_t*>(&attended_), nullptr);
+}
+
+void Host::leave() {
+  is_leaving_ = true;
+  if (attending_.joinable()) attending_.join();
+  if (membership_ != nullptr) membership_->leave();
+}
+
+void Host::follow_again() {
+  leave();
+  options_.on_restart();
+  start_anew();
 }
 
 void Host::restart(const std::string& reason) {
@@ -126,6 +170,10 @@ void Host::restart(const std::string& reason) {
                  {"reason", reason},
                  {"hint", "the program starts anew and follows"}}});
   options_.on_restart();
+  start_anew();
+}
+
+void Host::start_anew() {
   std::signal(SIGHUP, SIG_IGN);  // which would end the program until it takes signals
   // The program inherits the mask of the thread that starts it.
   sigset_t none;

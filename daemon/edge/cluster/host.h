@@ -30,6 +30,9 @@ class Host {
     std::function<void(const LogLine&)> log;  // any thread
     // Any thread, before the program is started anew.
     std::function<void()> on_restart;
+    // Once, while this member leads: it is to stop serving, and to call follow_again(), so that the
+    // member that is named can lead.
+    std::function<void(const std::string& member)> on_hand_over;
   };
   // A store: this member leads; the store is opened and nothing else done with it. Null: it was
   // told to stop, or, with a sentence in `error`, cannot take part.
@@ -51,7 +54,8 @@ class Host {
   bool is_following() const { return thread_.joinable(); }
 
   // The store has been read: from now on the loop must turn, and does so without traffic, too.
-  void watch();
+  // False, with a sentence in `error`: it cannot watch the cluster.
+  bool watch(std::string& error);
   // Before anything leaves. If this member leads no longer, it does not return.
   void check() {
     if (!membership_->may_answer()) restart("it leads no longer");
@@ -59,17 +63,23 @@ class Host {
   // The object may be destroyed when the loop has closed the handle.
   void close();
   // After the store was closed: the next leader need not wait for the lease.
-  void leave() {
-    if (membership_ != nullptr) membership_->leave();
-  }
+  void leave();
+  // The same, and the program starts anew and follows.
+  [[noreturn]] void follow_again();
 
   // Any thread, after follow().
   MemberView view() const { return membership_->view(); }
+  // Of who leads.
+  Shard shards() const { return membership_->shards(); }
+  std::string whereabouts(Shard shard) const { return membership_->whereabouts(shard); }
 
  private:
   void run();
   void on_end();
+  void attend();
+  void on_attended();
   [[noreturn]] void restart(const std::string& reason);
+  [[noreturn]] void start_anew();
 
   const config::Config config_;
   const Options options_;
@@ -82,6 +92,12 @@ class Host {
   bool is_watched_ = false;
   std::atomic<int> exit_code_{0};
   std::atomic<bool> is_stopping_{false};
+
+  // That attends to the cluster while this member leads.
+  std::thread attending_;
+  std::atomic<bool> is_leaving_{false};
+  uv_async_t attended_{};
+  std::string successor_;  // for the loop, from the thread that attends
 
   std::thread thread_;  // that follows; joined before the loop's thread reads what it has left
   std::unique_ptr<store::Store> store_;

@@ -9,6 +9,7 @@ namespace syncd::cluster {
 struct MemberView {
   std::string cluster;
   std::string member;
+  std::uint32_t shard = 0;
   std::string leader;       // as the member saw last; empty: none
   bool leads = false;       // this member
   std::int64_t term = 0;    // of the leader key; 0: there is none

@@ -2,6 +2,7 @@
 #include "daemon/edge/cluster/membership.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -20,7 +21,6 @@
 namespace syncd::cluster {
 namespace {
 
-constexpr Shard kShard = 0;  // this version has one
 constexpr Micros kPollMin = 100'000;
 constexpr Micros kPollMax = 500'000;
 constexpr Micros kTellProgressEvery = 2'000'000;
@@ -31,10 +31,8 @@ constexpr int kOtherLeases = 3;
 constexpr Micros kReadTimeout = 60'000'000;
 // Who has not finished a look at etcd for so long is stuck: on its disk, or in a long log.
 constexpr int kStallLeases = 6;
-
-std::string members_prefix(const std::string& cluster) {
-  return member_key(cluster, "");
-}
+// Entries of the log that a copy may lack, and a take-over reads in a moment.
+constexpr Index kReadyWithin = 4'000;
 
 // Holds the lease of this member's previous process. A start revokes that lease, so that the other
 // members need not wait for its end.
@@ -71,11 +69,12 @@ bool write_lease_file(const std::string& path, LeaseId id, std::string& error) {
 Membership::Membership(MembershipOptions options, Etcd& etcd)
     : options_(std::move(options)),
       etcd_(etcd),
-      keys_(options_.cluster, kShard),
-      key_(member_key(options_.cluster, options_.member)),
+      keys_(options_.cluster, options_.shard),
+      key_(keys_.member(options_.member)),
       process_{random_number(), 0} {
   view_.cluster = options_.cluster;
   view_.member = options_.member;
+  view_.shard = options_.shard;
   view_.problem = "it has not reached etcd yet";
 }
 
@@ -129,9 +128,9 @@ bool Membership::read_config(const Answer& answer, std::string& error) {
             "before, etcd has lost its data: begin with a member's copy, `init --from`";
   } else if (!decode(item->value, config)) {
     error = key + " is damaged, or of a newer version of syncd";
-  } else if (config.shards != 1) {
-    error = fmt::format("cluster '{}' has {} shards; this version serves 1", options_.cluster,
-                        config.shards);
+  } else if (options_.shard >= config.shards) {
+    error = fmt::format("cluster.shard = {}: cluster '{}' has {} shards; allowed: 0 to {}",
+                        options_.shard, options_.cluster, config.shards, config.shards - 1);
   } else if (copy_ != nullptr && config != config_) {
     error = "cluster '" + options_.cluster + "' was set up anew: start this member again";
   } else {
@@ -152,7 +151,7 @@ bool Membership::prepare(std::string& error) {
       });
   if (!copy_->open(error)) return false;
   if (!begin_lease(error)) return false;
-  leadership_.emplace(keys_, kShard, options_.member, process_, config_.generation);
+  leadership_.emplace(keys_, options_.shard, options_.member, process_, config_.generation);
   return true;
 }
 
@@ -199,40 +198,22 @@ Membership::Outcome Membership::follow(const std::function<bool()>& is_stopped,
 
 // Reads what matters of the cluster. False: this member cannot take part.
 bool Membership::look(std::string& error) {
-  const std::string members = members_prefix(options_.cluster);
-  const Answer seen = etcd_.transact({{},
-                                      {{Op::Kind::kGet, config_key(options_.cluster)},
-                                       {Op::Kind::kGet, keys_.leader()},
-                                       {Op::Kind::kGet, keys_.first()},
-                                       {Op::Kind::kGet, keys_.tail()},
-                                       {Op::Kind::kGet, members, "", end_of(members)}},
-                                      {}},
-                                     0, call_timeout());
+  const Answer seen = ask();
   if (seen.kind != Answer::Kind::kThen) {
     if (seen.kind == Answer::Kind::kRefused) {
       error = "etcd refuses to let this member read: " + seen.error;
       return false;
     }
-    say_problem(seen.error);
     const std::lock_guard lock(view_mutex_);
     view_.problem = "etcd does not answer";
     return true;
   }
-  say_problem("");
   if (!read_config(seen, error) || (copy_ == nullptr && !prepare(error))) return false;
   if (!register_member(seen, error)) return false;
-  Leadership::View view{seen.revision, {}, {}};
-  if (const KeyValue* leader = seen.find(keys_.leader())) view.leader = *leader;
-  for (const KeyValue& item : seen.got) {
-    Member other;
-    if (!item.key.starts_with(members) || !decode(item.value, other)) continue;
-    const bool fit = std::ranges::find(other.unfit, kShard) == other.unfit.end();
-    if (fit && !other.draining) view.members.push_back(item.key.substr(members.size()));
-  }
   note_leader(seen);
   const std::string config = config_key(options_.cluster);
   leadership_->require({config, seen.find(config)->created});
-  leadership_->on_view(std::move(view), now());
+  leadership_->on_view(view_of(seen), now());
   Tail tail;
   const KeyValue* at = seen.find(keys_.tail());
   if (at == nullptr || !decode(at->value, tail)) {
@@ -244,6 +225,50 @@ bool Membership::look(std::string& error) {
   return is_good;
 }
 
+Answer Membership::ask() {
+  const std::string members = keys_.members();
+  const std::string draining = draining_keys(options_.cluster);
+  Answer seen = etcd_.transact({{},
+                                {{Op::Kind::kGet, config_key(options_.cluster)},
+                                 {Op::Kind::kGet, keys_.leader()},
+                                 {Op::Kind::kGet, keys_.first()},
+                                 {Op::Kind::kGet, keys_.tail()},
+                                 {Op::Kind::kGet, keys_.pin()},
+                                 {Op::Kind::kGet, members, "", end_of(members)},
+                                 {Op::Kind::kGet, draining, "", end_of(draining)}},
+                                {}},
+                               0, call_timeout());
+  if (seen.kind != Answer::Kind::kRefused) say_problem(seen.error);
+  return seen;
+}
+
+bool Membership::is_draining(const Answer& seen, const std::string& member) const {
+  return seen.find(draining_key(options_.cluster, member)) != nullptr;
+}
+
+// Where all members drain, they take shards as if none did.
+Leadership::View Membership::view_of(const Answer& seen) const {
+  Leadership::View view{seen.revision, {}, {}, {}};
+  if (const KeyValue* leader = seen.find(keys_.leader())) view.leader = *leader;
+  if (const KeyValue* pin = seen.find(keys_.pin())) view.pin = pin->value;
+  Tail tail;
+  if (const KeyValue* at = seen.find(keys_.tail())) decode(at->value, tail);
+  std::vector<std::string> draining;
+  for (const KeyValue& item : seen.got) {
+    Member other;
+    if (!item.key.starts_with(keys_.members()) || !decode(item.value, other)) continue;
+    if (std::ranges::find(other.unfit, options_.shard) != other.unfit.end()) continue;
+    const std::string name = item.key.substr(keys_.members().size());
+    (is_draining(seen, name) ? draining : view.members).push_back(name);
+    const Index copied = other.copies.empty() ? 0 : other.copies.front();
+    if (!is_draining(seen, name) && copied + kReadyWithin >= tail.index) {
+      view.ready.push_back(name);
+    }
+  }
+  if (view.members.empty()) view.members = std::move(draining);
+  return view;
+}
+
 // This member's own key, on its lease.
 bool Membership::register_member(const Answer& seen, std::string& error) {
   if (!keeper_->may_grant()) return true;
@@ -251,8 +276,9 @@ bool Membership::register_member(const Answer& seen, std::string& error) {
   value.process = process_;
   value.version = options_.version;
   value.addresses = options_.addresses;
-  value.copies = {copy_->stamp().tail.index};
-  if (leadership_->is_unfit(now())) value.unfit = {kShard};
+  value.copies = {view_.leads ? figures_->copied.load() : copy_->stamp().tail.index};
+  value.draining = is_draining(seen, options_.member);
+  if (leadership_->is_unfit(now())) value.unfit = {options_.shard};
   const KeyValue* mine = seen.find(key_);
   Member there;
   if (mine != nullptr && decode(mine->value, there) && there.process != process_) {
@@ -308,8 +334,9 @@ void Membership::note_view(const Answer& seen) {
   view_.first = first.index;
   view_.last = tail.index;
   view_.copied = copy_->stamp().tail.index;
-  view_.problem = seen.find(key_) == nullptr ? "etcd does not list it as a member yet"
-                                             : why_not_leading(tail.index);
+  view_.problem = seen.find(key_) == nullptr           ? "etcd does not list it as a member yet"
+                  : is_draining(seen, options_.member) ? "it is drained"
+                                                       : why_not_leading(tail.index);
   looked_at_ = now();
 }
 
@@ -462,6 +489,55 @@ bool Membership::lead(std::unique_ptr<store::Store>& store, std::string& error) 
   view_.term = term.revision;
   view_.problem.clear();
   return true;
+}
+
+std::string Membership::attend(const std::function<bool()>& is_stopped) {
+  const Micros poll = std::clamp(options_.lease / 12, kPollMin, kPollMax);
+  for (Micros next_look = 0; !is_stopped();
+       std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
+    if (now() < next_look) continue;
+    next_look = now() + poll;
+    const Answer seen = ask();
+    std::string ignored;  // whether it leads is decided by its lease, and by each append
+    if (seen.kind != Answer::Kind::kThen || !register_member(seen, ignored)) continue;
+    leadership_->on_view(view_of(seen), now());
+    std::string other = leadership_->hands_over_to(config_.shards > 1, now());
+    if (!other.empty()) return other;
+    if (config_.shards > 1) look_around();
+  }
+  return {};
+}
+
+// For clients of other shards.
+void Membership::look_around() {
+  Transaction gets;
+  for (Shard shard = 0; shard < config_.shards; ++shard) {
+    const ShardKeys keys(options_.cluster, shard);
+    if (shard == options_.shard) continue;
+    gets.then.push_back({Op::Kind::kGet, keys.leader()});
+    gets.then.push_back({Op::Kind::kGet, keys.members(), "", end_of(keys.members())});
+  }
+  const Answer seen = etcd_.transact(gets, 0, call_timeout());
+  if (seen.kind != Answer::Kind::kThen) return;
+  std::map<Shard, std::string> elsewhere;
+  for (Shard shard = 0; shard < config_.shards; ++shard) {
+    const ShardKeys keys(options_.cluster, shard);
+    Leader leader;
+    Member member;
+    const KeyValue* item = seen.find(keys.leader());
+    if (item == nullptr || !decode(item->value, leader)) continue;
+    item = seen.find(keys.member(leader.member));
+    if (item == nullptr || !decode(item->value, member)) continue;
+    elsewhere[shard] = fmt::format("{}", fmt::join(member.addresses, ","));
+  }
+  const std::lock_guard lock(view_mutex_);
+  elsewhere_ = std::move(elsewhere);
+}
+
+std::string Membership::whereabouts(Shard shard) const {
+  const std::lock_guard lock(view_mutex_);
+  const auto found = elsewhere_.find(shard);
+  return found == elsewhere_.end() ? std::string() : found->second;
 }
 
 void Membership::depose(const std::string& reason) {

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -29,9 +30,10 @@ namespace syncd::cluster {
 
 struct MembershipOptions {
   std::string cluster;                 // its name: keys lie under /syncd/<name>/v1/
+  Shard shard = 0;                     // that this process follows or leads
   std::string member;                  // unique in the cluster
   std::string version;                 // of this daemon
-  std::vector<std::string> addresses;  // where clients reach it when it leads: for people
+  std::vector<std::string> addresses;  // how clients reach it when it leads: "tls:node-a:7117"
   Micros lease = 5'000'000;
   bool old_etcd = false;                    // 3.4 is accepted
   store::Options store;                     // of the copy
@@ -56,8 +58,17 @@ class Membership {
   Outcome follow(const std::function<bool()>& is_stopped, std::unique_ptr<store::Store>& store,
                  std::string& error);
 
+  // Of who leads, on any one thread: looks at the cluster until `is_stopped`, or until this member
+  // is to hand the shard over to another one, whose name it returns.
+  std::string attend(const std::function<bool()>& is_stopped);
+
   // Any thread.
   MemberView view() const;
+  // The cluster's shards. Of who leads.
+  Shard shards() const { return config_.shards; }
+  // How clients reach the leader of another shard: "tls:node-b:7120,tcp:..."; empty: nobody leads
+  // it, as far as is known. Any thread.
+  std::string whereabouts(Shard shard) const;
 
   // Of who leads. The loop's thread calls it at the start of each turn, and before anything leaves.
   // False: it leads no longer, and nothing may leave.
@@ -73,6 +84,10 @@ class Membership {
   bool prepare(std::string& error);
   bool begin_lease(std::string& error);
   bool look(std::string& error);
+  Answer ask();
+  Leadership::View view_of(const Answer& seen) const;
+  bool is_draining(const Answer& seen, const std::string& member) const;
+  void look_around();
   bool register_member(const Answer& seen, std::string& error);
   void note_leader(const Answer& seen);
   void note_view(const Answer& seen);
@@ -115,6 +130,7 @@ class Membership {
   mutable std::mutex view_mutex_;  // guards what follows
   MemberView view_;
   Micros looked_at_ = 0;
+  std::map<Shard, std::string> elsewhere_;  // addresses of the leaders of other shards
 };
 
 }  // namespace syncd::cluster

@@ -97,7 +97,7 @@ bool Seeder::is_ahead(const Stamp& stamp, std::string& error) {
 }
 
 bool Seeder::check(const Stamp& stamp, std::string& error) {
-  const std::string members = member_key(name_, "");
+  const std::string members = keys_.members();
   const Answer seen = transact({{},
                                 {{Op::Kind::kGet, config_key(name_)},
                                  {Op::Kind::kGet, keys_.leader()},

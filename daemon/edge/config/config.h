@@ -68,10 +68,14 @@ struct Config {
     std::string password_file;
     Micros lease_us = 5'000'000;
     bool old_etcd = false;
+    std::uint32_t shard = 0;                  // that this process serves or follows
+    std::vector<net::TcpAddress> advertised;  // how clients reach it; empty: as it listens
 
     std::string member_name() const { return member.empty() ? this_host() : member; }
   } cluster;
   bool is_member() const { return !cluster.name.empty(); }
+  // How clients reach this member: "tls:node-a:7117".
+  std::vector<std::string> addresses() const;
 
   // [limits] and [timeouts]
   net::NetworkLimits network = {.handshakes_per_machine_per_s = 200};

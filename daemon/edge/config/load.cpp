@@ -440,6 +440,7 @@ class Loader {
             "a member of a cluster is reached over TCP when it leads; allowed: an address with a "
             "port other than 0 as listen.tcp");
     }
+    check_ports();
     needs("cluster.certificate", cluster.certificate_file, "cluster.key", cluster.key_file);
     needs("cluster.key", cluster.key_file, "cluster.certificate", cluster.certificate_file);
     needs("cluster.user", cluster.user, "cluster.password_file", cluster.password_file);
@@ -458,6 +459,22 @@ class Loader {
       errors_.push_back(
           "sockets that syncd was started with: a member of a cluster opens its own when it leads; "
           "allowed: listen.tcp and listen.unix without socket activation");
+    }
+  }
+
+  // The shard is added to them.
+  void check_ports() {
+    const auto check = [this](const char* key, const net::TcpAddress& address) {
+      if (address.port + config_.cluster.shard <= UINT16_MAX) return;
+      wrong(key, fmt::format("{} = \"{}\" with cluster.shard = {} added to its port is above "
+                             "{}; allowed: a lower port",
+                             key, address.text(), config_.cluster.shard, UINT16_MAX));
+    };
+    for (const net::TcpAddress& address : config_.tcp) check("listen.tcp", address);
+    for (const net::TcpAddress& address : config_.control.tcp) check("listen.control", address);
+    if (config_.admin) check("listen.admin", *config_.admin);
+    for (const net::TcpAddress& address : config_.cluster.advertised) {
+      check("cluster.advertise", address);
     }
   }
 
@@ -500,11 +517,31 @@ class Loader {
   std::vector<TomlFile::Table> job_tables_;
 };
 
+// What processes of several shards on one machine may not share.
+void move_to_shard(Config& config) {
+  const std::uint32_t shard = config.cluster.shard;
+  const auto move_port = [shard](net::TcpAddress& address) {
+    if (address.port != 0) address.port = static_cast<std::uint16_t>(address.port + shard);
+  };
+  const auto move_path = [shard](std::string& path) {
+    if (shard != 0 && !path.empty()) path += "." + std::to_string(shard);
+  };
+  std::ranges::for_each(config.tcp, move_port);
+  std::ranges::for_each(config.control.tcp, move_port);
+  std::ranges::for_each(config.cluster.advertised, move_port);
+  if (config.admin) move_port(*config.admin);
+  move_path(config.unix_path);
+  move_path(config.control.unix_path);
+  move_path(config.store_path);
+  move_path(config.log_file);
+}
+
 bool finish(Loader& loader, Config& config, Loaded& loaded, const Errors& errors) {
   // What depends on several settings can only be judged if each of them is understood.
   if (errors.empty()) loader.check();
   if (!errors.empty()) return false;
   loaded.effective = loader.effective();
+  move_to_shard(config);
   loaded.config = std::move(config);
   return true;
 }
@@ -515,6 +552,15 @@ bool Config::local_only() const {
   const auto is_local = [](const net::TcpAddress& address) { return address.is_loopback(); };
   return std::all_of(tcp.begin(), tcp.end(), is_local) &&
          std::all_of(control.tcp.begin(), control.tcp.end(), is_local);
+}
+
+std::vector<std::string> Config::addresses() const {
+  std::vector<std::string> reached;
+  for (net::TcpAddress address : cluster.advertised.empty() ? tcp : cluster.advertised) {
+    if (address.host == "0.0.0.0" || address.host == "::") address.host = this_host();
+    reached.push_back((has_tls() ? "tls:" : "tcp:") + address.text());
+  }
+  return reached;
 }
 
 Environment environment_of(const char* const* environ) {

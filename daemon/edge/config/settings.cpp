@@ -8,6 +8,7 @@
 
 #include "daemon/core/topology/graph_spec.h"
 #include "daemon/edge/config/value_types.h"
+#include "proto/base/shard.h"
 
 namespace syncd::config {
 namespace {
@@ -190,6 +191,15 @@ std::vector<Setting> make_settings() {
       row<&Config::cluster, &Cluster::old_etcd>(
           "cluster.etcd_old", boolean(),
           "Accept etcd 3.4, whose keep-alives syncd then confirms with a read each"),
+      row<&Config::cluster, &Cluster::shard>(
+          "cluster.shard", number<std::uint32_t>(0, kShardsMax - 1),
+          "The shard that this process is for, of a cluster whose jobs are spread over several. It "
+          "is added to the ports of listen.tcp, listen.admin, listen.control and "
+          "cluster.advertise; and if it is not 0, store.path, log.file and the paths of sockets "
+          "end with it, as in \"store.3\""),
+      row<&Config::cluster, &Cluster::advertised>(
+          "cluster.advertise", tcp_addresses(),
+          "How clients reach this member, where that is not as listen.tcp says"),
 
       limit<&Config::network, &NetworkLimits::connections_max>(
           "limits.connections_max", 1, limits::kConnectionsMax, "Connections at the same time"),

@@ -36,6 +36,8 @@ std::uint64_t resolution_for(const ConnectionLimits& limits) {
 SessionTerms terms_for(const NetworkOptions& options) {
   SessionTerms terms;
   terms.server_version = options.server_version;
+  terms.shard = options.shard;
+  terms.shards = options.shards;
   terms.frame_bytes_max = static_cast<std::uint32_t>(options.connection.frame_bytes_max);
   terms.heartbeat_timeout_ms = static_cast<std::uint32_t>(options.connection.idle_timeout_ms);
   // Four chances to be heard before the timeout, so that one late packet cuts nobody off.
@@ -269,6 +271,9 @@ void Network::shake_hands(Connection& connection, const wire::Message& message) 
     fail(connection, error->status, error->message);
     return;
   }
+  if (hello->shard >= 0 && static_cast<std::uint32_t>(hello->shard) != terms_.shard) {
+    return send_elsewhere(connection, message.id, static_cast<std::uint32_t>(hello->shard));
+  }
   if (!has_room_for(connection)) return;
   share_turn(connection);
   connection.established();
@@ -280,6 +285,15 @@ void Network::shake_hands(Connection& connection, const wire::Message& message) 
        {"version", hello->client_version},
        {"identity", connection.identity.text()}});
   append(connection, message.id, std::get<wire::Welcome>(answer));
+}
+
+void Network::send_elsewhere(Connection& connection, RequestId id, std::uint32_t shard) {
+  wire::Redirect redirect = handler_.whereabouts(shard);
+  log(LogLevel::kDebug, "sent_elsewhere", &connection,
+      {{"shard", std::to_string(shard)}, {"to", redirect.addresses}});
+  encoder_.append(id, std::move(redirect), connection.out());
+  ++stats_.frames_out;
+  connection.finish(uv_now(loop_) + options_.connection.linger_ms);
 }
 
 bool Network::admit(Connection& connection, const wire::Hello& hello) {
@@ -577,9 +591,9 @@ void Network::on_expired(Connection& connection, Connection::Expired what) {
       return;
     case Connection::Expired::kIdle: {
       const bool as_set = connection.idle_timeout_ms() == options_.connection.idle_timeout_ms;
-      const std::string text = "nothing came for " + seconds(connection.idle_timeout_ms()) +
-                               (as_set ? " (timeouts.heartbeat_timeout)"
-                                       : ", which its workers' jobs allow at most");
+      const std::string text =
+          "nothing came for " + seconds(connection.idle_timeout_ms()) +
+          (as_set ? " (timeouts.heartbeat_timeout)" : ", which its workers' jobs allow at most");
       encoder_.append(0, wire::Error{Status::kTimeout, text}, connection.out());
       connection.flush();
       end(connection, text, LogLevel::kWarn);

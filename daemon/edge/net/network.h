@@ -45,6 +45,8 @@ class FrameHandler {
     (void)identity, (void)at_ns;
     wire::visit_hot(kind, push, [&](const auto& call) { on_message(connection, {id, call}); });
   }
+  // Where the clients of another shard are to go.
+  virtual wire::Redirect whereabouts(std::uint32_t shard) { return {shard, {}, 0}; }
   // An established session is over, `reason` in words; nothing sent to it from now on arrives.
   // `by_peer`: the other side closed or reset it.
   virtual void on_closed(ConnectionId connection, const std::string& reason, bool by_peer) = 0;
@@ -56,6 +58,8 @@ class FrameHandler {
 
 struct NetworkOptions : NetworkLimits {
   std::string server_version;
+  std::uint32_t shard = 0;  // that this daemon serves, of so many
+  std::uint32_t shards = 1;
   ConnectionLimits connection;
   CostClocks clocks;  // by which clients' parts of a turn are counted
 };
@@ -194,6 +198,7 @@ class Network final : private ConnectionHost {
   bool has_room(const Accepted& accepted);
   bool may_shake_hands(const Accepted& accepted);
   void make_room();
+  void send_elsewhere(Connection& connection, RequestId id, std::uint32_t shard);
   bool admit(Connection& connection, const wire::Hello& hello);
   bool has_room_for(Connection& connection);
   bool take_message(Connection& connection, std::span<const std::uint8_t> payload);

@@ -27,6 +27,11 @@ std::variant<wire::Welcome, wire::Error> negotiate(const wire::Hello& hello,
                                               range(hello.protocol_min, hello.protocol_max) +
                                               ": use a client and a daemon of the same release"};
   }
+  if (hello.shard >= 0 && static_cast<std::uint32_t>(hello.shard) >= terms.shards) {
+    return wire::Error{Status::kInvalid, "there is no shard " + std::to_string(hello.shard) +
+                                             " here; allowed: 0 to " +
+                                             std::to_string(terms.shards - 1)};
+  }
   wire::Welcome welcome;
   welcome.protocol = newest;
   welcome.session = session;
@@ -34,6 +39,8 @@ std::variant<wire::Welcome, wire::Error> negotiate(const wire::Hello& hello,
   welcome.max_frame_bytes = terms.frame_bytes_max;
   welcome.heartbeat_interval_ms = terms.heartbeat_interval_ms;
   welcome.heartbeat_timeout_ms = terms.heartbeat_timeout_ms;
+  welcome.shard = terms.shard;
+  welcome.shards = terms.shards;
   return welcome;
 }
 

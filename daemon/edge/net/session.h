@@ -18,10 +18,12 @@ struct SessionTerms {
   std::uint32_t frame_bytes_max = kDefaultMaxFrameBytes;
   std::uint32_t heartbeat_interval_ms = 0;
   std::uint32_t heartbeat_timeout_ms = 0;
+  std::uint32_t shard = 0;
+  std::uint32_t shards = 1;
 };
 
 // The answer to a client's Hello: a Welcome with the newest protocol version that both speak, or an
-// Error that names both ranges.
+// Error that says what is wrong. Whoever wants another shard is not answered here.
 std::variant<wire::Welcome, wire::Error> negotiate(const wire::Hello& hello,
                                                    const SessionTerms& terms,
                                                    std::uint64_t session);

@@ -1,6 +1,7 @@
 // The daemon as an object; see the header. Loop thread.
 #include "daemon/edge/server/server.h"
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "daemon/edge/server/certificate_lines.h"
 #include "proto/base/check.h"
 #include "proto/base/clock.h"
+#include "proto/base/shard.h"
 
 namespace syncd::server {
 namespace {
@@ -24,6 +26,8 @@ constexpr Micros kStoreShare = 4;
 net::NetworkOptions network_options(const ServerOptions& options) {
   net::NetworkOptions network = options.network;
   network.server_version = options.version;
+  network.shard = options.shard;
+  network.shards = options.shards;
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
     const auto descriptors = static_cast<std::size_t>(limit.rlim_cur);
@@ -34,6 +38,16 @@ net::NetworkOptions network_options(const ServerOptions& options) {
   }
   return network;
 }
+
+EngineOptions engine_options(const ServerOptions& options) {
+  EngineOptions engine = options.engine;
+  engine.first_job = options.shards + options.shard;
+  engine.job_step = options.shards;
+  return engine;
+}
+
+// Until somebody serves a shard that nobody serves.
+constexpr std::uint32_t kLeaderlessRetryMs = 250;
 
 std::uint64_t to_ms(Micros us) {
   return static_cast<std::uint64_t>(std::max<Micros>(0, us) + 999) / 1000;
@@ -47,7 +61,7 @@ Server::Server(uv_loop_t* loop, ServerOptions options, std::unique_ptr<store::St
       options_(std::move(options)),
       store_(std::move(store)),
       log_(std::move(log)),
-      core_(options_.engine, *store_, *this),
+      core_(engine_options(options_), *store_, *this),
       access_(options_, core_.engine(), network_),
       network_(loop, network_options(options_), *this),
       audits_(network_, log_),
@@ -87,6 +101,7 @@ StartError Server::start(std::string& error) {
         if (std::this_thread::get_id() != loop_thread) uv_async_send(&committed_);
       });
   for (const JobSpec& spec : options_.jobs) {
+    if (std::string ignored; is_elsewhere(spec.name, ignored)) continue;
     if (!core_.declare_job(spec, error)) return StartError::kJob;
   }
 
@@ -234,7 +249,7 @@ bool Server::reconfigure(const ServerOptions& options, std::string& error) {
   options_.network = options.network;
   options_.jobs_per_identity_max = options.jobs_per_identity_max;
   options_.shutdown_timeout_us = options.shutdown_timeout_us;
-  core_.set_options(options_.engine);
+  core_.set_options(engine_options(options_));
   network_.set_limits(network_options(options_));
   return true;
 }
@@ -257,6 +272,23 @@ bool Server::secure(const tls::ServerSettings& tls, const net::AdmissionRules& r
     }
   }
   network_.set_tls(std::move(context));
+  return true;
+}
+
+wire::Redirect Server::whereabouts(std::uint32_t shard) {
+  wire::Redirect redirect{shard, {}, kLeaderlessRetryMs};
+  if (options_.whereabouts) redirect.addresses = options_.whereabouts(shard);
+  return redirect;
+}
+
+// Whether the job is of another shard; only a client too old to know of shards asks for it here.
+bool Server::is_elsewhere(const std::string& job, std::string& why) const {
+  const std::uint32_t shard = shard_of(job, options_.shards);
+  if (job.empty() || shard == options_.shard) return false;
+  why = fmt::format(
+      "job '{}' is of shard {} of this cluster, and this daemon serves shard {}: the client must "
+      "be of version {} or later to find it",
+      job, shard, options_.shard, options_.version);
   return true;
 }
 

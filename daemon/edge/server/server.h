@@ -33,8 +33,12 @@ namespace syncd::server {
 
 struct ServerOptions {
   std::string version;
-  EngineOptions engine;         // `durable` is set from the store
-  std::vector<JobSpec> jobs;    // declared at the start
+  EngineOptions engine;       // `durable` is set from the store
+  std::vector<JobSpec> jobs;  // declared at the start, if they are of this daemon's shard
+  std::uint32_t shard = 0;    // that this daemon serves, of so many; a single daemon has one
+  std::uint32_t shards = 1;
+  // Where another shard is served: as in SYNCD_ADDR; empty: nowhere now. Null: there is one shard.
+  std::function<std::string(std::uint32_t shard)> whereabouts;
   net::NetworkOptions network;  // `server_version` is set from `version`
   tls::ServerSettings tls;      // no certificate: TCP is not encrypted
   net::AdmissionRules admission;
@@ -113,6 +117,8 @@ class Server final : private net::FrameHandler, private Core::Host {
   void on_message(ConnectionId connection, wire::Message&& message) override;
   void on_closed(ConnectionId connection, const std::string& reason, bool by_peer) override;
   void on_turn_end() override;
+  wire::Redirect whereabouts(std::uint32_t shard) override;
+  bool is_elsewhere(const std::string& job, std::string& why) const;
   void on_log(LogLine line) override { log_(line); }
 
   // Core::Host

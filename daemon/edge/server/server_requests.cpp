@@ -53,6 +53,11 @@ void Server::receive(const Caller& caller, Message& body) {
     if constexpr (row.audited != nullptr) {
       if (!begin_audit(caller, typename DoneBy<Message>::Answer{}, audit_fields(body))) return;
     }
+    if constexpr (row.job != nullptr) {
+      if (std::string why; is_elsewhere(job_of(body), why)) {
+        return refuse(caller, Status::kInvalid, std::move(why));
+      }
+    }
     if constexpr (row.asker >= Asker::kJobUser) {
       if (std::string why; !access_.permits(caller.connection, row.asker, job_of(body), why)) {
         return refuse_asker(caller, wire::body_name(std::move(body)), std::move(why));

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +11,7 @@
 #include "daemon/edge/config/config.h"
 #include "daemon/tools/ctl/asking.h"
 #include "daemon/tools/ctl/commands.h"
+#include "proto/base/names.h"
 
 extern char** environ;
 
@@ -42,36 +44,61 @@ std::unique_ptr<cluster::Etcd> open(const Options& options, config::Config& conf
   return opened;
 }
 
-void print(const std::string& name, const cluster::ClusterStatus& status) {
-  std::cout << fmt::format(
-      "cluster {}, generation {}\nleader {}\nlog {} entries, up to {}\n", name, status.generation,
-      status.leader.empty()
-          ? "none"
-          : fmt::format("{}, term {}.{}", status.leader, status.generation, status.term),
-      status.last + 1 - status.first, status.last);
-  for (const auto& member : status.members) {
-    const bool leads = member.name == status.leader;
-    std::cout << fmt::format("member {}  version {}  {}{}  {}\n", member.name, member.version,
+bool is_draining(const cluster::ClusterStatus& status, const std::string& member) {
+  return std::ranges::find(status.draining, member) != status.draining.end();
+}
+
+void print(const cluster::ClusterStatus& status, std::size_t number) {
+  const cluster::ShardStatus& shard = status.shards[number];
+  if (status.shards.size() > 1) std::cout << fmt::format("shard {}\n", number);
+  std::cout << fmt::format("leader {}{}\nlog {} entries, up to {}\n",
+                           shard.leader.empty() ? "none"
+                                                : fmt::format("{}, term {}.{}", shard.leader,
+                                                              status.generation, shard.term),
+                           shard.pin.empty() ? "" : fmt::format(", wanted: {}", shard.pin),
+                           shard.last + 1 - shard.first, shard.last);
+  for (const auto& member : shard.members) {
+    const bool leads = member.name == shard.leader;
+    std::cout << fmt::format("member {}  version {}  {}{}{}  {}\n", member.name, member.version,
                              leads ? "leads" : fmt::format("copy at {}", member.copy),
                              member.can_lead ? "" : "  cannot lead",
+                             is_draining(status, member.name) ? "  drains" : "",
                              fmt::join(member.addresses, ", "));
   }
 }
 
-void print_json(const std::string& name, const cluster::ClusterStatus& status) {
+nlohmann::json json_of(const cluster::ShardStatus& shard) {
   nlohmann::json members = nlohmann::json::array();
-  for (const auto& member : status.members) {
+  for (const auto& member : shard.members) {
     members.push_back({{"name", member.name},
                        {"version", member.version},
                        {"addresses", member.addresses},
                        {"copy", member.copy},
                        {"can_lead", member.can_lead}});
   }
-  const nlohmann::json json = {{"cluster", name},         {"generation", status.generation},
-                               {"leader", status.leader}, {"term", status.term},
-                               {"first", status.first},   {"last", status.last},
-                               {"members", members}};
+  return {{"leader", shard.leader}, {"term", shard.term}, {"first", shard.first},
+          {"last", shard.last},     {"pin", shard.pin},   {"members", members}};
+}
+
+void print_json(const std::string& name, const cluster::ClusterStatus& status) {
+  nlohmann::json json;
+  if (status.shards.size() == 1) {
+    json = json_of(status.shards.front());
+  } else {
+    for (const auto& shard : status.shards) json["shards"].push_back(json_of(shard));
+  }
+  json["cluster"] = name;
+  json["generation"] = status.generation;
+  json["draining"] = status.draining;
   std::cout << json.dump() << '\n';
+}
+
+// Of a member that an operator names. False: it was complained about.
+bool is_member_name(const std::string& name) {
+  if (is_name(name)) return true;
+  complain(kExitUsage,
+           fmt::format("'{}' is no member's name; allowed: 1 to 64 of A-Z a-z 0-9 . _ -", name));
+  return false;
 }
 
 int init_from(const Options& options, const config::Config& config, cluster::Etcd& etcd) {
@@ -105,12 +132,18 @@ int run_cluster_init(const Options& options) {
     return complain(kExitUsage, error);
   }
   if (!options.from_store.empty()) return init_from(options, config, *etcd);
-  if (!cluster::create_cluster(*etcd, config.cluster.name, options.timeout_ms * 1000, error)) {
-    return complain(kExitUnreachable, error);
+  if (!cluster::create_cluster(*etcd, config.cluster.name, options.shards,
+                               options.timeout_ms * 1000, error)) {
+    return complain(kExitRefused, error);
   }
-  std::cout << "cluster '" << config.cluster.name
-            << "' is set up: start its members with this configuration, each with its own "
-               "cluster.member and store.path\n";
+  std::cout << fmt::format(
+      "cluster '{}' is set up: start its members with this configuration, each with its own "
+      "cluster.member and store.path{}\n",
+      config.cluster.name,
+      options.shards == 1
+          ? ""
+          : fmt::format(", and on each machine a process for each of cluster.shard = 0 to {}",
+                        options.shards - 1));
   return kExitOk;
 }
 
@@ -126,8 +159,56 @@ int run_cluster_status(const Options& options) {
   }
   if (options.json) {
     print_json(config.cluster.name, status);
+    return kExitOk;
+  }
+  std::cout << fmt::format(
+      "cluster {}, generation {}{}\n", config.cluster.name, status.generation,
+      status.shards.size() == 1 ? "" : fmt::format(", {} shards", status.shards.size()));
+  for (std::size_t shard = 0; shard < status.shards.size(); ++shard) print(status, shard);
+  return kExitOk;
+}
+
+int run_cluster_drain(const Options& options) {
+  if (!is_member_name(options.member)) return kExitUsage;
+  config::Config config;
+  int code = kExitOk;
+  const auto etcd = open(options, config, code);
+  if (etcd == nullptr) return code;
+  std::string error;
+  if (!cluster::set_draining(*etcd, config.cluster.name, options.member, !options.undo,
+                             options.timeout_ms * 1000, error)) {
+    return complain(kExitRefused, error);
+  }
+  if (options.undo) {
+    std::cout << fmt::format("member '{}' may lead again\n", options.member);
   } else {
-    print(config.cluster.name, status);
+    std::cout << fmt::format(
+        "member '{}' hands over what it leads, if another member can lead, and takes nothing until "
+        "`cluster drain --undo`\n",
+        options.member);
+  }
+  return kExitOk;
+}
+
+int run_cluster_move(const Options& options) {
+  if (!options.undo && !is_member_name(options.member)) return kExitUsage;
+  config::Config config;
+  int code = kExitOk;
+  const auto etcd = open(options, config, code);
+  if (etcd == nullptr) return code;
+  std::string error;
+  if (!cluster::set_pin(*etcd, config.cluster.name, options.shard,
+                        options.undo ? std::string() : options.member, options.timeout_ms * 1000,
+                        error)) {
+    return complain(kExitRefused, error);
+  }
+  if (options.undo) {
+    std::cout << fmt::format("shard {} may be led by any member\n", options.shard);
+  } else {
+    std::cout << fmt::format(
+        "shard {} goes to member '{}' once its copy is close to the log's end, and whenever it has "
+        "come back, until `cluster move --undo`\n",
+        options.shard, options.member);
   }
   return kExitOk;
 }

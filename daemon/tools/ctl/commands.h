@@ -61,6 +61,9 @@ struct Options {
   // cluster
   std::string config;      // the configuration with [cluster]; empty: only the environment
   std::string from_store;  // that the cluster is made of; empty: it begins without jobs
+  std::uint32_t shards = 1;
+  std::uint32_t shard = 0;
+  std::string member;
   // inspect
   bool hanging = false;
   bool stored = false;
@@ -69,6 +72,8 @@ struct Options {
 int run_status(const Options& options);
 int run_cluster_init(const Options& options);
 int run_cluster_status(const Options& options);
+int run_cluster_drain(const Options& options);
+int run_cluster_move(const Options& options);
 int run_cluster_copy(const Options& options);
 int run_jobs(const Options& options);
 int run_workers(const Options& options);

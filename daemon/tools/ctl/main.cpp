@@ -16,6 +16,7 @@
 #include "daemon/tools/ctl/tls_init.h"
 #include "daemon/tools/ctl/topology.h"
 #include "proto/base/help_lines.h"
+#include "proto/base/shard.h"
 
 namespace {
 
@@ -268,18 +269,39 @@ void add_cluster(Commands& commands, Options& options) {
                     "SYNCD_CONFIG)");
     return sub;
   };
-  command(
+  CLI::App* init = command(
       "init", "Make the cluster in etcd, once, before its members start", run_cluster_init,
       R"(With --from it begins with the jobs of a store whose daemon is down: that of a single daemon,
 or, when etcd has lost its data or was restored from a backup, the copy of the member that had come
 furthest. Stop all members first. What that copy lacks is lost. The store becomes a copy of the new
-cluster, at the next generation; other members' copies are set aside and made anew.)")
-      ->add_option("--from", options.from_store, "The store that the cluster begins with");
+cluster, at the next generation; other members' copies are set aside and made anew. With --shards
+the jobs are spread over as many shards, by their names, for ever; each has a leader of its own, and a
+process of its own on each machine.)");
+  CLI::Option* from =
+      init->add_option("--from", options.from_store, "The store that the cluster begins with");
+  init->add_option("--shards", options.shards, "How many shards there are")
+      ->check(CLI::Range(1U, syncd::kShardsMax))
+      ->capture_default_str()
+      ->excludes(from);
   command(
       "status", "Who leads, and how far each member's copy has come", run_cluster_status,
       R"(It shows what etcd knows: a member that has died stays until its lease ends, and copies are as
-of a few seconds ago. JSON: cluster, generation, leader (empty: none), term, first and last (entries
-of the log), members (name, version, addresses, copy, can_lead).)");
+of a few seconds ago. JSON: cluster, generation, draining (names), leader (empty: none), term, first
+and last (entries of the log), pin (the member that is wanted), members (name, version, addresses,
+copy, can_lead). With several shards: "shards", a list with leader and what follows of each.)");
+  CLI::App* drain = command(
+      "drain", "Let a member hand over what it leads, and take nothing", run_cluster_drain,
+      R"(For a machine that is to be serviced. Workers wait for about half a second. It holds across
+restarts of the member, until --undo. Where no other member can lead, the member goes on.)");
+  drain->add_option("member", options.member, "The member's name")->required();
+  drain->add_flag("--undo", options.undo, "Let it lead again");
+  CLI::App* move = command(
+      "move", "Let a member lead a shard whenever it is there", run_cluster_move,
+      R"(The shard goes to the member at once if its copy is close to the log's end, and back to it
+whenever it has come back, until --undo.)");
+  move->add_option("shard", options.shard, "The shard; 0 in a cluster that has one")->required();
+  CLI::Option* member = move->add_option("member", options.member, "The member's name");
+  move->add_flag("--undo", options.undo, "Let any member lead it")->excludes(member);
   commands
       .add(cluster, "copy", "How far a member's copy on this machine has come", run_cluster_copy,
            options, "It asks neither etcd nor a daemon. JSON: store, generation, copy (an entry).")

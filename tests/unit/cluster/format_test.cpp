@@ -104,7 +104,8 @@ TEST(ClusterFormat, KeysSortAsTheirNumbersDo) {
             "/syncd/lab/v1/shards/3/parts/0000002a/00000000000000020000000000000007-"
             "0000000000000009/00000001");
   EXPECT_EQ(config_key("lab"), "/syncd/lab/v1/config");
-  EXPECT_EQ(member_key("lab", "node-a"), "/syncd/lab/v1/members/node-a");
+  EXPECT_EQ(ShardKeys("lab", 3).member("node-a"), ShardKeys("lab", 3).members() + "node-a");
+  EXPECT_EQ(draining_key("lab", "node-a"), "/syncd/lab/v1/draining/node-a");
   EXPECT_LT(keys.entry(9), keys.entry(10));
   EXPECT_LT(keys.entry(9), keys.part(9, 0));
   EXPECT_LT(keys.part(9, 99), keys.entry(10));

@@ -34,6 +34,13 @@ TEST(ClusterPreference, MovesOnlyWithItsMember) {
   EXPECT_EQ(preferred_member(0, {}), "");
 }
 
+TEST(ClusterPreference, AnOperatorsWishHoldsWhileThatMemberIsThere) {
+  for (const std::string& wanted : kMembers) {
+    EXPECT_EQ(preferred_member(0, kMembers, wanted), wanted);
+  }
+  EXPECT_EQ(preferred_member(0, kMembers, "d"), preferred_member(0, kMembers));
+}
+
 class ClusterLeadership : public testing::Test {
  protected:
   ClusterLeadership() {
@@ -105,6 +112,70 @@ TEST_F(ClusterLeadership, WhoDrainsOrIsUnfitTakesNone) {
   Leadership next = member(preferred_member(0, others), 2);
   show(next, 0, others);
   EXPECT_EQ(next.wakes_at(), 0) << "now it is preferred";
+}
+
+class ClusterHandOver : public ClusterLeadership {
+ protected:
+  ClusterHandOver() : leader(member(second(), 1)) {
+    show(leader, 0);
+    lead(leader, leader.wakes_at());
+    now = 10 * kSecond;
+  }
+  // Shows it the cluster, and says to whom it hands over.
+  std::string look(std::vector<std::string> members, std::vector<std::string> ready,
+                   const std::string& pin = {}, bool balances = true) {
+    const auto* item = etcd.find(kKeys.leader());
+    Leadership::View view{etcd.revision(), KeyValue{kKeys.leader(), item->value, item->created},
+                          std::move(members), std::move(ready), pin};
+    leader.on_view(std::move(view), now);
+    return leader.hands_over_to(balances, now);
+  }
+  static constexpr Micros kWaitMax = 2 * Leadership::kSettledAfter;
+
+  Leadership leader;
+  Micros now = 0;
+};
+
+TEST_F(ClusterHandOver, GoesToThePreferredOneOnceThatHasBeenThereForAWhile) {
+  EXPECT_EQ(look(kMembers, kMembers), "");
+  now += Leadership::kSettledAfter - 1;
+  EXPECT_EQ(look(kMembers, kMembers), "") << "too early";
+  now += kWaitMax;
+  EXPECT_EQ(look(kMembers, kMembers, {}, false), "") << "one shard stays where it is";
+  EXPECT_EQ(look(kMembers, kMembers), first());
+}
+
+TEST_F(ClusterHandOver, TheTimeBeginsAnewWhenTheOtherGoes) {
+  std::vector<std::string> others = kMembers;
+  std::erase(others, first());
+  EXPECT_EQ(look(kMembers, kMembers), "");
+  now += Leadership::kSettledAfter;
+  EXPECT_EQ(look(kMembers, others), "") << "its copy is behind";
+  now += Leadership::kSettledAfter;
+  EXPECT_EQ(look(kMembers, kMembers), "");
+  now += Leadership::kSettledAfter - 1;
+  EXPECT_EQ(look(kMembers, kMembers), "");
+  now += kWaitMax;
+  EXPECT_EQ(look(kMembers, kMembers), first());
+}
+
+TEST_F(ClusterHandOver, AnOperatorsWishIsFollowedAtOnce) {
+  for (const std::string& wanted : kMembers) {
+    EXPECT_EQ(look(kMembers, kMembers, wanted, false), wanted == second() ? "" : wanted);
+  }
+  EXPECT_EQ(look(kMembers, {second()}, first(), false), "") << "its copy is behind";
+  now += kWaitMax;
+  EXPECT_EQ(look(kMembers, kMembers, second()), "") << "though it is not the preferred one";
+}
+
+TEST_F(ClusterHandOver, WhoDrainsHandsOverToWhoCanLead) {
+  std::vector<std::string> others = kMembers;
+  std::erase(others, second());
+  EXPECT_EQ(look(others, {}, {}, false), "") << "nobody can";
+  EXPECT_EQ(look(others, {others.back()}, {}, false), others.back());
+  EXPECT_EQ(look(others, others, {}, false), preferred_member(0, others));
+  leader.depose();
+  EXPECT_EQ(look(others, others, {}, false), "") << "it leads no longer";
 }
 
 TEST_F(ClusterLeadership, TermsRise) {
