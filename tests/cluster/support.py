@@ -52,6 +52,41 @@ def free_ports(count):
     return ports
 
 
+def free_base_ports(count, width):
+    """Ports, each of which begins a row of `width` free ones."""
+    bases = []
+    while len(bases) < count:
+        base = free_ports(1)[0]
+        probes = [socket.socket() for _ in range(width)]
+        try:
+            for i, probe in enumerate(probes):
+                probe.bind(("127.0.0.1", base + i))
+            bases.append(base)
+        except (OSError, OverflowError):
+            pass
+        finally:
+            for probe in probes:
+                probe.close()
+    return bases
+
+
+def shard_of(job, shards):
+    """As clients and daemons do it; see proto/base/shard.h."""
+    mask = (1 << 64) - 1
+    value = 0xCBF29CE484222325
+    for byte in job.encode():
+        value = (value ^ byte) * 0x100000001B3 & mask
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & mask
+    value = (value ^ value >> 27) * 0x94D049BB133111EB & mask
+    return (value ^ value >> 31) % shards
+
+
+def shifted(address, by):
+    """HOST:PORT, with `by` added to the port."""
+    host, port = address.rsplit(":", 1)
+    return f"{host}:{int(port) + by}"
+
+
 def wait_until(holds, what, patience_s=PATIENCE_S):
     end = time.monotonic() + patience_s
     while not (found := holds()):
@@ -139,12 +174,14 @@ class Etcd:
 
 
 class Member(Process):
-    def __init__(self, directory, name, etcd, address, admin=None, more="", within=()):
+    """The process of one shard on one machine. `address` and `admin` are those of shard 0."""
+
+    def __init__(self, directory, name, etcd, address, admin=None, more="", within=(), shard=0):
         self.directory = directory
         self.name = name
-        self.address = address
-        self.admin = admin  # HOST:PORT; None: it shows no pages
-        self.store = directory / "store"
+        self.address = shifted(address, shard)
+        self.admin = admin and shifted(admin, shard)  # HOST:PORT; None: it shows no pages
+        self.store = directory / (f"store.{shard}" if shard else "store")
         endpoints = ", ".join(f'"{endpoint}"' for endpoint in etcd.endpoints)
         self.config = directory / "syncd.toml"
         self.config.write_text(
@@ -157,7 +194,7 @@ insecure = true
 auto_create = true
 admin = "{admin or 'off'}"
 [store]
-path = "{self.store}"
+path = "{directory / "store"}"
 [cluster]
 name = "lab"
 member = "{name}"
@@ -168,7 +205,8 @@ lease = "{LEASE_S}s"
 """
         )
         argv = [*within, program("syncd"), "--config", str(self.config)]
-        super().__init__(argv, directory / "log")
+        environment = {**os.environ, "SYNCD_CLUSTER_SHARD": str(shard)}
+        super().__init__(argv, directory / (f"log.{shard}" if shard else "log"), environment)
 
     def page(self, path):
         """(status, text) of an admin page; (0, "") where nobody listens."""
@@ -200,37 +238,63 @@ lease = "{LEASE_S}s"
 
 
 class Cluster:
-    """Three members, by default, that are set up and led."""
+    """Three machines, by default, with a member for each shard, that is set up and led."""
 
-    def __init__(self, directory, etcd=None, places=3 * (HERE,), more=""):
+    def __init__(self, directory, etcd=None, places=3 * (HERE,), more="", shards=1):
         self.directory = directory
         self.etcd = etcd or Etcd(directory)
-        ports = free_ports(len(places))
+        self.places = places
+        self.more = more
+        self.shards = shards
+        ports = free_base_ports(2 * len(places), shards)
         self.addresses = [f"{place.host}:{port}" for place, port in zip(places, ports)]
+        self.admins = [f"{p.host}:{port}" for p, port in zip(places, ports[len(places) :])]
         self.members = []
-        for i, (place, address) in enumerate(zip(places, self.addresses)):
-            (directory / f"m{i}").mkdir()
-            admin = f"{place.host}:{free_ports(1)[0]}"
+        self.start(0)
+        for member in self.members:
+            member.kill()  # the cluster is not there yet
+            member.log_file.unlink()
+        self.syncctl(
+            "cluster", "init", "--shards", str(shards), "--config", str(self.members[0].config)
+        )
+        for member in self.members:
+            member.start()
+        for machine in range(1, len(places)):
+            self.start(machine)
+        for shard in range(shards):
+            self.leader(shard)
+
+    def start(self, machine):
+        """The processes of one machine, for the first time."""
+        directory = self.directory / f"m{machine}"
+        directory.mkdir()
+        for shard in range(self.shards):
             self.members.append(
-                Member(directory / f"m{i}", f"m{i}", self.etcd, address, admin, more, place.within)
+                Member(
+                    directory,
+                    f"m{machine}",
+                    self.etcd,
+                    self.addresses[machine],
+                    self.admins[machine],
+                    self.more,
+                    self.places[machine].within,
+                    shard,
+                )
             )
-            if i == 0:
-                self.members[0].kill()  # the cluster is not there yet
-                self.members[0].log_file.unlink()
-                self.syncctl("cluster", "init", "--config", str(self.members[0].config))
-                self.members[0].start()
-        self.leader()
 
     def address(self):
         return ",".join(self.addresses)
 
-    def leader(self):
-        """Waits until one of the members serves."""
+    def of_shard(self, shard):
+        return self.members[shard :: self.shards]
+
+    def leader(self, shard=0):
+        """Waits until one of the shard's members serves."""
 
         def look():
-            for member in self.members:
+            for member in self.of_shard(shard):
                 assert member.is_up() or member.child.returncode <= 0, member.log()
-            return next((member for member in self.members if member.leads()), None)
+            return next((member for member in self.of_shard(shard) if member.leads()), None)
 
         return wait_until(look, "somebody leads")
 
@@ -244,7 +308,7 @@ class Cluster:
 
     def pushes(self, job):
         """The records of the job's history."""
-        leader = self.leader().address
+        leader = self.leader(shard_of(job, self.shards)).address
         text = self.syncctl("--addr", leader, "history", job, "--kind", "push", "--json")
         return json.loads(text)
 

@@ -92,6 +92,33 @@ def test_a_leader_goes_in_good_order(cluster):
     check(cluster, workers.finish())
 
 
+@small
+def test_a_leader_is_drained_and_the_shard_moved(cluster):
+    workers = Workers(cluster.address())
+    configured = ("--config", str(cluster.members[0].config))
+    leader = cluster.leader()
+    workers.first_grants(time.monotonic())
+    since = time.monotonic()
+    cluster.syncctl("cluster", "drain", leader.name, *configured)
+    wait_until(lambda: "hands_over" in leader.log(), "it hands over")
+    print(f"drained to the next grant of all: {workers.first_grants(since):.2f} s")
+    wait_until(lambda: cluster.leader() is not leader, "another leads")
+    wait_until(lambda: leader.page("/readyz") == (503, "it is drained\n"), "it follows, and says so")
+    assert re.search(rf"member {leader.name} .* drains  ", cluster.status())
+
+    cluster.syncctl("cluster", "move", "0", leader.name, *configured)
+    workers.first_grants(time.monotonic())
+    assert cluster.leader() is not leader, "it drains"
+    cluster.syncctl("cluster", "drain", "--undo", leader.name, *configured)
+    wait_until(lambda: leader.leads(), "it leads again, as is wanted")
+    workers.first_grants(time.monotonic())
+    assert f"leader {leader.name}, " in cluster.status()
+    assert f", wanted: {leader.name}\n" in cluster.status()
+    cluster.syncctl("cluster", "move", "0", "--undo", *configured)
+    assert "wanted" not in cluster.status()
+    check(cluster, workers.finish())
+
+
 def test_etcd_is_away_for_longer_than_a_lease(cluster):
     workers = Workers(cluster.address())
     workers.first_grants(time.monotonic())
