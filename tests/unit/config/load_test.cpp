@@ -253,6 +253,8 @@ TEST_F(LoadTest, EveryWrongValueIsNamedWithItsLine) {
       {"cluster.password_file", "7"},
       {"cluster.lease", "\"1ms\""},
       {"cluster.etcd_old", "\"yes\""},
+      {"cluster.shard", "64"},
+      {"cluster.advertise", "\"node-a\""},
   };
   std::set<std::string> covered;
   for (const auto& [key, value] : cases) {
@@ -354,6 +356,30 @@ TEST_F(LoadTest, AMemberOfAClusterNeedsEtcdAndADurableStore) {
   expect_mistake({"a member of a cluster keeps a copy"});
   file(store + "mode = \"fast\"\n[cluster]\nname = \"lab\"\n" + etcd);
   expect_mistake({"a member of a cluster keeps a copy"});
+}
+
+TEST_F(LoadTest, ProcessesOfSeveralShardsShareNoPortAndNoPath) {
+  const std::string text =
+      "[listen]\ntcp = [\"127.0.0.1:7000\", \"127.0.0.1:0\"]\nunix = \"/run/s\"\nadmin = "
+      "\"127.0.0.1:8000\"\ncontrol = [\"/run/c\", \"127.0.0.1:9000\"]\n[store]\npath = \"" +
+      directory_ + "/store\"\n[log]\nfile = \"" + directory_ +
+      "/log\"\n[cluster]\nname = \"lab\"\nmember = \"a\"\netcd = \"http://a:2379\"\n";
+  file(text + "shard = 3\nadvertise = \"node-a:7000\"\n");
+  const Config config = good();
+  EXPECT_EQ(config.tcp.at(0).port, 7003);
+  EXPECT_EQ(config.tcp.at(1).port, 0);
+  EXPECT_EQ(config.admin->port, 8003);
+  EXPECT_EQ(config.control.tcp.at(0).port, 9003);
+  EXPECT_EQ(config.unix_path, "/run/s.3");
+  EXPECT_EQ(config.control.unix_path, "/run/c.3");
+  EXPECT_EQ(config.store_path, directory_ + "/store.3");
+  EXPECT_EQ(config.log_file, directory_ + "/log.3");
+  EXPECT_THAT(config.addresses(), testing::ElementsAre("tcp:node-a:7003"));
+  file(text);
+  EXPECT_EQ(good().tcp.at(0).port, 7000);
+  EXPECT_EQ(good().store_path, directory_ + "/store");
+  file(text + "shard = 3\nadvertise = \"node-a:65533\"\n");
+  expect_mistake({"cluster.advertise = \"node-a:65533\"", "cluster.shard = 3"});
 }
 
 TEST_F(LoadTest, WrongValuesFromElsewhereNameTheirSource) {
