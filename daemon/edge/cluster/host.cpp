@@ -31,6 +31,17 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return list;
 }
 
+// How clients reach this member: "tls:node-a:7117".
+std::vector<std::string> addresses_of(const config::Config& config) {
+  const auto& advertised = config.cluster.advertised;
+  std::vector<std::string> addresses;
+  for (net::TcpAddress address : advertised.empty() ? config.tcp : advertised) {
+    if (address.host == "0.0.0.0" || address.host == "::") address.host = this_host();
+    addresses.push_back((config.has_tls() ? "tls:" : "tcp:") + address.text());
+  }
+  return addresses;
+}
+
 }  // namespace
 
 void keep_command_line(char** argv, char** environment) {
@@ -53,7 +64,7 @@ bool Host::follow(uv_loop_t* loop, OnEnd on_end, std::string& error) {
   member.member = config_.cluster.member_name();
   member.version = options_.version;
   member.shard = config_.cluster.shard;
-  member.addresses = config_.addresses();
+  member.addresses = addresses_of(config_);
   member.lease = config_.cluster.lease_us;
   member.old_etcd = config_.cluster.old_etcd;
   member.store = options_.store;

@@ -74,8 +74,6 @@ struct Config {
     std::string member_name() const { return member.empty() ? this_host() : member; }
   } cluster;
   bool is_member() const { return !cluster.name.empty(); }
-  // How clients reach this member: "tls:node-a:7117".
-  std::vector<std::string> addresses() const;
 
   // [limits] and [timeouts]
   net::NetworkLimits network = {.handshakes_per_machine_per_s = 200};

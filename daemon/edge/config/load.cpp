@@ -554,15 +554,6 @@ bool Config::local_only() const {
          std::all_of(control.tcp.begin(), control.tcp.end(), is_local);
 }
 
-std::vector<std::string> Config::addresses() const {
-  std::vector<std::string> reached;
-  for (net::TcpAddress address : cluster.advertised.empty() ? tcp : cluster.advertised) {
-    if (address.host == "0.0.0.0" || address.host == "::") address.host = this_host();
-    reached.push_back((has_tls() ? "tls:" : "tcp:") + address.text());
-  }
-  return reached;
-}
-
 Environment environment_of(const char* const* environ) {
   Environment all;
   for (; environ != nullptr && *environ != nullptr; ++environ) {

@@ -374,7 +374,7 @@ TEST_F(LoadTest, ProcessesOfSeveralShardsShareNoPortAndNoPath) {
   EXPECT_EQ(config.control.unix_path, "/run/c.3");
   EXPECT_EQ(config.store_path, directory_ + "/store.3");
   EXPECT_EQ(config.log_file, directory_ + "/log.3");
-  EXPECT_THAT(config.addresses(), testing::ElementsAre("tcp:node-a:7003"));
+  EXPECT_EQ(config.cluster.advertised.at(0).text(), "node-a:7003");
   file(text);
   EXPECT_EQ(good().tcp.at(0).port, 7000);
   EXPECT_EQ(good().store_path, directory_ + "/store");
