@@ -142,7 +142,12 @@ LogTotals read_log(const std::string& path, std::uint64_t from) {
   for (const std::string& name : names) families.emplace_back(name, options);
   std::vector<rocksdb::ColumnFamilyHandle*> handles;
   rocksdb::DB* raw = nullptr;
-  check(rocksdb::DB::OpenForReadOnly(options, path, families, &handles, &raw), path.c_str());
+  // The daemon may remove a file that has just been listed.
+  rocksdb::Status opened = rocksdb::Status::Busy();
+  for (int tries = 0; tries < 20 && !opened.ok(); ++tries) {
+    opened = rocksdb::DB::OpenForReadOnly(options, path, families, &handles, &raw);
+  }
+  check(opened, path.c_str());
   const std::unique_ptr<rocksdb::DB> db(raw);
 
   LogTotals totals;

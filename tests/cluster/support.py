@@ -240,7 +240,10 @@ lease = "{LEASE_S}s"
 class Cluster:
     """Three machines, by default, with a member for each shard, that is set up and led."""
 
-    def __init__(self, directory, etcd=None, places=3 * (HERE,), more="", shards=1):
+    def __init__(
+        self, directory, etcd=None, places=3 * (HERE,), more="", shards=1, machines=None
+    ):
+        """`machines`: with so many of them, at first; None: with all."""
         self.directory = directory
         self.etcd = etcd or Etcd(directory)
         self.places = places
@@ -259,7 +262,7 @@ class Cluster:
         )
         for member in self.members:
             member.start()
-        for machine in range(1, len(places)):
+        for machine in range(1, len(places) if machines is None else machines):
             self.start(machine)
         for shard in range(shards):
             self.leader(shard)
@@ -298,8 +301,9 @@ class Cluster:
 
         return wait_until(look, "somebody leads")
 
-    def status(self):
-        return self.syncctl("cluster", "status", "--config", str(self.members[0].config))
+    def status(self, *options):
+        config = str(self.members[0].config)
+        return self.syncctl("cluster", "status", "--config", config, *options)
 
     def syncctl(self, *arguments):
         done = subprocess.run([program("syncctl"), *arguments], capture_output=True, text=True)
@@ -370,6 +374,13 @@ class Workers:
         wait_until(all_there, "all are granted again")
         assert not self.errors, self.errors
         return max(firsts) - since
+
+    def longest_pause(self):
+        """Seconds between two grants of one worker."""
+        by_rank = {}
+        for grant in self.seen.grants:
+            by_rank.setdefault(grant.rank, []).append(grant.granted)
+        return max(b - a for at in by_rank.values() for a, b in zip(at, at[1:]))
 
     def finish(self):
         self.stopping.set()

@@ -2,24 +2,41 @@
 #include "daemon/core/cluster/leadership.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 namespace syncd::cluster {
 
-std::string preferred_member(Shard shard, const std::vector<std::string>& members,
+std::string preferred_member(Shard shard, Shard shards, const std::vector<std::string>& members,
                              const std::string& pin) {
+  if (members.empty()) return {};
   if (std::ranges::find(members, pin) != members.end()) return pin;
-  const auto weight = [shard](const std::string& member) {
-    return std::pair(hash_of(member + "/" + std::to_string(shard)), member);
-  };
-  const auto best = std::ranges::max_element(members, {}, weight);
-  return best == members.end() ? "" : *best;
+  const std::size_t share = shards / members.size();
+  std::size_t larger = shards % members.size();  // so many members may have one more
+  std::map<std::string, std::size_t> has;
+  for (const std::string& member : members) has[member] = 0;
+  std::string best;
+  for (Shard each = 0; each <= shard; ++each) {
+    std::uint64_t most = 0;
+    best.clear();
+    for (const auto& [member, count] : has) {
+      const std::uint64_t weight = hash_of(member + "/" + std::to_string(each));
+      const bool has_room = count < share || (count == share && larger > 0);
+      if (has_room && (best.empty() || weight > most)) {
+        best = member;
+        most = weight;
+      }
+    }
+    if (has[best]++ == share) --larger;
+  }
+  return best;
 }
 
 Leadership::Leadership(ShardKeys keys, Shard shard, std::string member, Nonce process,
-                       std::uint64_t generation)
+                       std::uint64_t generation, Shard shards)
     : keys_(std::move(keys)),
       shard_(shard),
+      shards_(shards),
       member_(std::move(member)),
       value_(encode(Leader{process, member_})),
       jitter_(static_cast<Micros>(hash_of(value_ + std::to_string(shard)) % kOthersWait)),
@@ -47,7 +64,7 @@ Micros Leadership::takes_at() const {
   if (seen_at_ == 0 || leader_ || std::ranges::find(members_, member_) == members_.end()) {
     return kNever;
   }
-  const bool preferred = preferred_member(shard_, members_, pin_) == member_;
+  const bool preferred = preferred_member(shard_, shards_, members_, pin_) == member_;
   return std::max(unfit_until_, free_since_ + (preferred ? 0 : kOthersWait + jitter_));
 }
 
@@ -156,7 +173,7 @@ std::string Leadership::hands_over_to(bool balances, Micros now) {
   const bool drains = std::ranges::find(members_, member_) == members_.end();
   std::erase(candidates, member_);
   if (!drains) candidates.push_back(member_);
-  const std::string best = preferred_member(shard_, candidates, pin_);
+  const std::string best = preferred_member(shard_, shards_, candidates, pin_);
   if (best.empty() || best == member_) {
     better_.clear();
     return {};

@@ -22,9 +22,10 @@
 namespace syncd::cluster {
 
 // Which of `members` (neither draining nor unfit) is to have the shard: the one that an operator
-// wants, if it is among them; else all members find the same one, and a shard moves only with its
-// member (rendezvous hashing). Empty: there are none.
-std::string preferred_member(Shard shard, const std::vector<std::string>& members,
+// wants, if it is among them; else all find the same one. Each member has as many shards as any
+// other, or one more. Few others move when a member comes or goes (rendezvous hashing). Empty:
+// there are no members. O(shards * members).
+std::string preferred_member(Shard shard, Shard shards, const std::vector<std::string>& members,
                              const std::string& pin = {});
 
 class Leadership {
@@ -40,7 +41,7 @@ class Leadership {
   static constexpr Micros kSettledAfter = 30'000'000;
 
   Leadership(ShardKeys keys, Shard shard, std::string member, Nonce process,
-             std::uint64_t generation);
+             std::uint64_t generation, Shard shards = 1);
 
   // What etcd's watches say of a revision. Older ones than are known are ignored.
   struct View {
@@ -94,6 +95,7 @@ class Leadership {
 
   ShardKeys keys_;
   Shard shard_;
+  Shard shards_;
   std::string member_;
   std::string value_;  // of the key
   Micros jitter_;

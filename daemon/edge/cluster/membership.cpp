@@ -151,7 +151,8 @@ bool Membership::prepare(std::string& error) {
       });
   if (!copy_->open(error)) return false;
   if (!begin_lease(error)) return false;
-  leadership_.emplace(keys_, options_.shard, options_.member, process_, config_.generation);
+  leadership_.emplace(keys_, options_.shard, options_.member, process_, config_.generation,
+                      config_.shards);
   return true;
 }
 
