@@ -88,7 +88,9 @@ TEST_F(CopyTest, ALogThatWentBackIsNotFollowed) {
   append({creation(1), push(1, 2)});
   std::string error;
   EXPECT_EQ(copy->take_up(config_, etcd_.read(), error), Copy::Took::kRefused);
-  EXPECT_NE(error.find("(the log ends at 1 of generation 1, the copy at 2 of 1)"), std::string::npos) << error;
+  EXPECT_NE(error.find("(the log ends at 1 of generation 1, the copy at 2 of 1)"),
+            std::string::npos)
+      << error;
   append({push(1, 3)});
   EXPECT_EQ(copy->take_up(config_, etcd_.read(), error), Copy::Took::kRefused)
       << "as far as the copy, with other entries";

@@ -190,7 +190,7 @@ TEST_F(SeedingTest, OneThatWasCutOffBeginsAnew) {
       const bool is_begun = !etcd_.apply({{}, {{Op::Kind::kGet, kKeys.leader()}}, {}}).got.empty();
       if (is_begun) {
         ++begun;
-        EXPECT_FALSE(create_cluster(etcd_, "lab", 1'000'000, error));
+        EXPECT_FALSE(create_cluster(etcd_, "lab", 1, 1'000'000, error));
         EXPECT_THAT(error, HasSubstr("init --from` again"));
       }
     }
@@ -242,15 +242,15 @@ TEST_F(SeedingTest, RefusesWhatWouldLoseSomething) {
   const auto put = [&](const std::string& key, const std::string& value) {
     etcd_.apply({{}, {{Op::Kind::kPut, key, value}}, {}});
   };
-  put(member_key("lab", "node-a"), encode(Member{}));
+  put(kKeys.member("node-a"), encode(Member{}));
   EXPECT_THAT(refusal(at("alone")), HasSubstr("node-a; stop them all"));
-  etcd_.apply({{}, {{Op::Kind::kDelete, member_key("lab", "node-a")}}, {}});
+  etcd_.apply({{}, {{Op::Kind::kDelete, kKeys.member("node-a")}}, {}});
   put(kKeys.leader(), encode(Leader{{1, 0}, "node-b"}));
   EXPECT_THAT(refusal(at("alone")), HasSubstr("node-b; stop them all"));
   etcd_.apply({{}, {{Op::Kind::kDelete, kKeys.leader()}}, {}});
   // A cluster that has nothing to do with the store.
   std::string error;
-  ASSERT_TRUE(create_cluster(etcd_, "lab", 1'000'000, error)) << error;
+  ASSERT_TRUE(create_cluster(etcd_, "lab", 1, 1'000'000, error)) << error;
   EXPECT_THAT(refusal(at("alone")), HasSubstr("exists already"));
   EXPECT_THAT(refusal(at("nothing")), HasSubstr(at("nothing")));
   // A daemon that runs.

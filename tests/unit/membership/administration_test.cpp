@@ -1,0 +1,132 @@
+// What operators do to a cluster, and see of it.
+#include "daemon/edge/cluster/administration.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/unit/membership/fixture.h"
+
+namespace syncd::cluster {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr Micros kTimeout = 1'000'000;
+
+class AdministrationTest : public testing::Test {
+ protected:
+  void make(Shard shards) {
+    ASSERT_TRUE(create_cluster(etcd_, "lab", shards, kTimeout, error_)) << error_;
+  }
+  void put(const std::string& key, const std::string& value) {
+    etcd_.apply({{}, {{Op::Kind::kPut, key, value}}, {}});
+  }
+  ClusterStatus status() {
+    ClusterStatus status;
+    EXPECT_TRUE(read_status(etcd_, "lab", kTimeout, status, error_)) << error_;
+    return status;
+  }
+
+  ModelCalls etcd_;
+  std::string error_;
+};
+
+TEST_F(AdministrationTest, EachShardOfANewClusterCanBeLed) {
+  make(3);
+  for (Shard shard = 0; shard < 3; ++shard) {
+    const ShardKeys keys("lab", shard);
+    TakeOver read;
+    EXPECT_TRUE(parse_take_over(keys, etcd_.apply(take_over_read(keys)), read, error_)) << error_;
+    EXPECT_EQ(read.tail.index, 0U);
+  }
+  const ClusterStatus now = status();
+  EXPECT_EQ(now.shards.size(), 3U);
+  EXPECT_EQ(now.generation, 1U);
+}
+
+TEST_F(AdministrationTest, AClusterIsMadeOnceAndWhatItHasStays) {
+  make(2);
+  put(ShardKeys("lab", 1).tail(), encode(Tail{7, {1, 2}}));
+  for (const Shard shards : {1u, 2u, 3u}) {
+    EXPECT_FALSE(create_cluster(etcd_, "lab", shards, kTimeout, error_));
+    EXPECT_THAT(error_, HasSubstr("exists already"));
+  }
+  EXPECT_EQ(status().shards.at(1).last, 7U);
+}
+
+// The first attempt has seeded a shard, and its end is not known.
+TEST_F(AdministrationTest, AnAttemptThatWasCutOffMayBeRepeated) {
+  int calls = 0;
+  etcd_.set_fault([&](const Transaction& transaction) {
+    Answer answer = etcd_.apply(transaction);
+    if (++calls == 2) answer = {Answer::Kind::kUnknown, 0, {}, 0, "no answer"};
+    return answer;
+  });
+  EXPECT_FALSE(create_cluster(etcd_, "lab", 3, kTimeout, error_));
+  EXPECT_EQ(error_, "no answer");
+  make(3);
+  EXPECT_EQ(status().shards.size(), 3U);
+}
+
+TEST_F(AdministrationTest, StatusIsOfEachShard) {
+  make(2);
+  const ShardKeys keys("lab", 1);
+  put(keys.leader(), encode(Leader{{1, 0}, "node-b"}));
+  Member member;
+  member.version = "0.1.0";
+  member.addresses = {"tls:node-b:7118"};
+  member.copies = {5};
+  put(keys.member("node-b"), encode(member));
+  const ClusterStatus now = status();
+  EXPECT_EQ(now.shards.at(0).leader, "");
+  EXPECT_THAT(now.shards.at(0).members, IsEmpty());
+  EXPECT_EQ(now.shards.at(1).leader, "node-b");
+  EXPECT_GT(now.shards.at(1).term, 0);
+  ASSERT_EQ(now.shards.at(1).members.size(), 1U);
+  EXPECT_EQ(now.shards.at(1).members[0].copy, 5U);
+  EXPECT_THAT(now.shards.at(1).members[0].addresses, ElementsAre("tls:node-b:7118"));
+}
+
+TEST_F(AdministrationTest, DrainsAndPinsAreSeenAndTakenBack) {
+  make(2);
+  ASSERT_TRUE(set_draining(etcd_, "lab", "node-a", true, kTimeout, error_)) << error_;
+  ASSERT_TRUE(set_pin(etcd_, "lab", 1, "node-b", kTimeout, error_)) << error_;
+  EXPECT_THAT(status().draining, ElementsAre("node-a"));
+  EXPECT_EQ(status().shards.at(0).pin, "");
+  EXPECT_EQ(status().shards.at(1).pin, "node-b");
+  ASSERT_TRUE(set_draining(etcd_, "lab", "node-a", false, kTimeout, error_)) << error_;
+  ASSERT_TRUE(set_pin(etcd_, "lab", 1, "", kTimeout, error_)) << error_;
+  EXPECT_THAT(status().draining, IsEmpty());
+  EXPECT_EQ(status().shards.at(1).pin, "");
+}
+
+TEST_F(AdministrationTest, WhatIsNotThereIsNamed) {
+  EXPECT_FALSE(set_draining(etcd_, "lab", "node-a", true, kTimeout, error_));
+  EXPECT_THAT(error_, HasSubstr("etcd knows no cluster 'lab'"));
+  ClusterStatus none;
+  EXPECT_FALSE(read_status(etcd_, "lab", kTimeout, none, error_));
+  EXPECT_THAT(error_, HasSubstr("etcd knows no cluster 'lab'"));
+  make(2);
+  EXPECT_FALSE(set_pin(etcd_, "lab", 2, "node-a", kTimeout, error_));
+  EXPECT_THAT(error_, HasSubstr("has no shard 2; allowed: 0 to 1"));
+}
+
+// What was read is of a cluster that is no longer there.
+TEST_F(AdministrationTest, AClusterThatIsSetUpAnewMeanwhileIsNotMarked) {
+  make(1);
+  int calls = 0;
+  etcd_.set_fault([&](const Transaction& transaction) {
+    if (++calls == 2) {
+      etcd_.apply({{}, {{Op::Kind::kDelete, config_key("lab")}}, {}});
+      put(config_key("lab"), encode(Config{}));
+    }
+    return etcd_.apply(transaction);
+  });
+  EXPECT_FALSE(set_draining(etcd_, "lab", "node-b", true, kTimeout, error_));
+  EXPECT_THAT(error_, HasSubstr("set up anew meanwhile"));
+}
+
+}  // namespace
+}  // namespace syncd::cluster
