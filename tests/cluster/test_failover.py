@@ -212,7 +212,7 @@ def test_what_a_member_refuses(cluster, tmp_path):
             member.kill()
 
     wait_until(lambda: cluster.status().count("\nmember ") == 3, "all are registered")
-    assert "a member 'm1' is alive, at 127.0.0.1:" in refusal("m1")
+    assert "a member 'm1' is alive, at tcp:127.0.0.1:" in refusal("m1")
     (tmp_path / "taken").mkdir()
     taken = Member(tmp_path / "taken", "m9", cluster.etcd, cluster.leader().address)
     try:

@@ -71,7 +71,7 @@ void LeaseKeeper::run() {
         } else {
           answer = etcd_.keep_alive(id_, timeout);
         }
-        if (answer.known && answer.ttl > 0 && options_.confirm) {
+        if (answer.known && answer.ttl > 0) {
           const Transaction read{{}, {{Op::Kind::kGet, options_.read_key}}, {}};
           const Answer confirmed = etcd_.transact(read, 0, timeout);
           answer.known =

@@ -1,4 +1,8 @@
 // Keeps a member's lease alive, on a thread of its own, and says until when the member may grant.
+//
+// A keep-alive counts only once etcd's quorum has answered a read after it, in the same raft term:
+// an etcd leader that has lost the others answers keep-alives for some time (3.5.16 for more than a
+// second, without asking anybody), while its successor may let the lease expire.
 #pragma once
 
 #include <atomic>
@@ -20,8 +24,6 @@ class LeaseKeeper {
  public:
   struct Options {
     Micros lease = 0;
-    // etcd 3.4: a keep-alive counts only once etcd's quorum has answered a read after it.
-    bool confirm = false;
     std::string read_key;  // for that read
   };
 

@@ -168,7 +168,6 @@ bool Membership::begin_lease(std::string& error) {
   if (!write_lease_file(file, id, error)) return false;
   LeaseKeeper::Options lease;
   lease.lease = options_.lease;
-  lease.confirm = options_.old_etcd;
   lease.read_key = keys_.leader();
   keeper_ = std::make_unique<LeaseKeeper>(std::move(lease), id, etcd_);
   return true;

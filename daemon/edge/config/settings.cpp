@@ -190,7 +190,7 @@ std::vector<Setting> make_settings() {
           "How long the cluster waits for a leader that is not heard"),
       row<&Config::cluster, &Cluster::old_etcd>(
           "cluster.etcd_old", boolean(),
-          "Accept etcd 3.4, whose keep-alives syncd then confirms with a read each"),
+          "Accept etcd 3.4"),
       row<&Config::cluster, &Cluster::shard>(
           "cluster.shard", number<std::uint32_t>(0, kShardsMax - 1),
           "The shard that this process is for, of a cluster whose jobs are spread over several. It "
