@@ -26,8 +26,8 @@ namespace {
 // socket and is read before time is held against it.
 constexpr TimeUs kSuspendedUs = 1'000'000;
 
-// Whose loop this thread runs.
-thread_local const Driver* running = nullptr;
+// The client whose loop or callbacks this thread runs.
+thread_local const void* running = nullptr;
 
 constexpr const char* kOutOfMemory = "out of memory";  // short enough to need none
 
@@ -50,10 +50,16 @@ std::uint64_t make_seed() {
   return seed;
 }
 
-SessionOptions complete(SessionOptions options, const std::vector<Endpoint>& endpoints) {
+bool is_tls(const Endpoint& endpoint) {
+  return endpoint.kind == Endpoint::Kind::kTls;
+}
+
+SessionOptions complete(SessionOptions options, const std::vector<Endpoint>& endpoints,
+                        const DriverTls& tls) {
   for (const Endpoint& endpoint : endpoints) options.link.endpoints.push_back(endpoint.text());
   // The default ones are two ways to this machine's daemon.
   options.link.several_daemons = endpoints.size() > 1 && endpoints != default_endpoints();
+  options.link.has_tls = tls.context != nullptr;
   options.link.seed = make_seed();
   return options;
 }
@@ -211,40 +217,24 @@ void Driver::wake_reader() noexcept {
 
 // ---- Start and stop ----------------------------------------------------------------------------
 
-Driver::Driver(std::vector<Endpoint> endpoints, SessionOptions options, DriverTls tls)
-    : endpoints_(std::move(endpoints)),
+Driver::Driver(std::vector<Endpoint> endpoints, SessionOptions options, DriverTls tls,
+               const void* client)
+    : client_(client != nullptr ? client : this),
       tls_(std::move(tls)),
-      session_(complete(std::move(options), endpoints_), now_us()),
-      lookups_(endpoints_.size()) {}
+      session_(complete(std::move(options), endpoints, tls_), now_us()) {
+  for (Endpoint& endpoint : endpoints) targets_.push_back({std::move(endpoint), nullptr});
+}
 
 Driver::~Driver() {
   if (thread_.joinable()) stop();
 }
 
-Completion Driver::open(ClientOptions options, std::shared_ptr<Driver>& driver) {
-  std::string error;
-  DriverTls tls{nullptr, std::move(options.server_name)};
-  const auto is_tls = [](const Endpoint& endpoint) {
-    return endpoint.kind == Endpoint::Kind::kTls;
-  };
-  if (std::any_of(options.endpoints.begin(), options.endpoints.end(), is_tls)) {
-    tls.context = tls::Context::client(options.tls, error);
-    if (tls.context == nullptr) return {0, Status::kInvalid, error};
-  }
-  // A forked child has no loop thread to end, and the loop's descriptors are its parent's: all of
-  // it is left alone.
-  std::shared_ptr<Driver> opened(
-      new Driver(std::move(options.endpoints), std::move(options.session), std::move(tls)),
-      [](Driver* made) {
-        if (!made->forked()) delete made;
-      });
-  if (!opened->start(error)) {
-    return {0, Status::kLimit, "the client's thread cannot be started: " + error};
-  }
-  Completion completion = opened->perform(
-      [](Session& session, const Ask& ask) { session.connect(ask); }, options.connect_timeout_us);
-  if (completion.status == Status::kOk) driver = std::move(opened);
-  return completion;
+bool make_tls(const std::vector<Endpoint>& endpoints, const tls::ClientSettings& settings,
+              DriverTls& tls, std::string& error) {
+  const bool is_needed = std::any_of(endpoints.begin(), endpoints.end(), is_tls);
+  if (!is_needed && settings.ca_file.empty()) return true;
+  tls.context = tls::Context::client(settings, error);
+  return tls.context != nullptr || !is_needed;
 }
 
 bool Driver::open_loop(std::string& error) {
@@ -280,23 +270,29 @@ bool Driver::start(std::string& error) {
 }
 
 bool Driver::on_loop_thread() const noexcept {
-  return running == this;
+  return running == client_;
 }
 
 void Driver::run() noexcept {
-  running = this;
+  running = client_;
   pthread_setname_np(pthread_self(), "syncd-client");
   uv_async_send(&wake_);  // the first connection
   uv_run(&loop_, UV_RUN_DEFAULT);
   uv_loop_close(&loop_);
 }
 
+void Driver::cancel() noexcept {
+  if (forked()) return;
+  const std::lock_guard lock(mutex_);
+  if (!std::exchange(stopping_, true)) wake_loop();
+}
+
 void Driver::stop() noexcept {
   if (forked()) return;
+  cancel();
   {
     const std::lock_guard lock(mutex_);
-    if (std::exchange(stopping_, true)) return;
-    wake_loop();
+    if (std::exchange(ended_, true)) return;
   }
   thread_.join();
   events_thread_.stop();
@@ -341,7 +337,7 @@ void Driver::take_wake() {
 
 // Without the lock: what is called may take it, in a call of this client that does not block.
 void Driver::deliver(const std::vector<PendingEvent>& events) noexcept {
-  const Driver* const before = std::exchange(running, this);
+  const void* const before = std::exchange(running, client_);
   for (const PendingEvent& pending : events) {
     if (!silent_) pending.signals->deliver(pending.event);
   }
@@ -350,7 +346,7 @@ void Driver::deliver(const std::vector<PendingEvent>& events) noexcept {
 
 void Driver::inspect(const PendingInspection& inspection) noexcept {
   try {
-    running = this;
+    running = client_;
     const std::string text = silent_ ? std::string() : inspection.signals->inspect(now_us());
     running = nullptr;
     perform(
@@ -393,8 +389,8 @@ void Driver::take_connected() {
   // A name may have several addresses, of which only some are served.
   if (!stream_->finish_connect()) return connect_next_address(stream_->error());
   addresses_.clear();
-  const Endpoint& endpoint = endpoints_[session_.wish().endpoint];
-  if (endpoint.kind == Endpoint::Kind::kTls && !encrypt(endpoint)) return disconnected();
+  const Endpoint& endpoint = target(session_.wish().endpoint).endpoint;
+  if (is_tls(endpoint) && !encrypt(endpoint)) return disconnected();
   session_.on_connected(connection_, now_us());
 }
 
@@ -494,27 +490,40 @@ void Driver::apply_wish() {
     drop_connection();
     const LinkWish wish = session_.wish();
     connection_ = wish.number;
-    if (wish.up) connect(wish.endpoint);
+    if (wish.up) connect(target(wish.endpoint));
   }
 }
 
-void Driver::connect(std::size_t index) {
-  const Endpoint& endpoint = endpoints_[index];
+// It may move the targets, and replace one: no look-up must be waited for.
+Driver::Target& Driver::target(std::size_t index) {
+  while (targets_.size() <= index) targets_.emplace_back();
+  Target& wanted = targets_[index];
+  const std::string& text = session_.endpoint(index);
+  if (wanted.endpoint.text() == text) return wanted;
+  // The link has learned it, so that it is well-formed.
+  std::vector<Endpoint> parsed;
+  std::string error;
+  SYNCD_CHECK(parse_endpoints(text, parsed, error));
+  wanted = {std::move(parsed.front()), nullptr};
+  return wanted;
+}
+
+void Driver::connect(Target& target) {
+  const Endpoint& endpoint = target.endpoint;
   sockaddr_storage address;
   if (endpoint.kind == Endpoint::Kind::kUnix) {
     unix_address(endpoint.path, address);
   } else if (!numeric_address(endpoint.host, endpoint.port, address)) {
-    return look_up(index);
+    return look_up(target);
   }
   addresses_.assign(1, address);
   connect_next_address({});
 }
 
-void Driver::look_up(std::size_t index) {
-  const Endpoint& endpoint = endpoints_[index];
-  std::shared_ptr<Lookup>& lookup = lookups_[index];
+void Driver::look_up(Target& target) {
+  std::shared_ptr<Lookup>& lookup = target.lookup;
   std::string error;
-  if (lookup == nullptr) lookup = Lookup::start(endpoint.host, endpoint.port, error);
+  if (lookup == nullptr) lookup = Lookup::start(target.endpoint.host, target.endpoint.port, error);
   if (lookup == nullptr) return session_.on_disconnected(connection_, error, now_us());
   looking_up_ = &lookup;
   lookup->notify(&wake_);

@@ -59,26 +59,18 @@ struct DriverTls {
   std::string server_name;                // empty: each endpoint's host
 };
 
-struct ClientOptions {
-  std::vector<Endpoint> endpoints;  // at least one
-  SessionOptions session;
-  tls::ClientSettings tls;  // for endpoints of kind kTls
-  std::string server_name;  // for which their certificates must be made out; empty: their hosts
-  TimeUs connect_timeout_us = 10'000'000;  // kNever: no limit
-};
+// Reads the files of `settings` if an endpoint needs them, or a daemon may send this client to one
+// that does. False: `error` says what is wrong with them.
+bool make_tls(const std::vector<Endpoint>& endpoints, const tls::ClientSettings& settings,
+              DriverTls& tls, std::string& error);
 
 class Driver final {
  public:
-  // Fills in the endpoints of options.link, and its seed.
-  Driver(std::vector<Endpoint> endpoints, SessionOptions options, DriverTls tls = {});
+  // Fills in the endpoints of options.link, and its seed. Drivers of one `client` are as one to
+  // their callbacks, which may wait for none of them; null: this is its only one.
+  Driver(std::vector<Endpoint> endpoints, SessionOptions options, DriverTls tls = {},
+         const void* client = nullptr);
   ~Driver();  // stops it, if that was not done
-
-  // Makes a driver, connects, and waits for the daemon's welcome. On success `driver` is set;
-  // otherwise the completion has the reason: kInvalid (files of `tls` that cannot be used),
-  // kUnreachable, kProtocol, kAuth, kLimit (also one of this process: no descriptors or threads
-  // left), or whatever else a daemon refused us for. In a child of fork() the last reference leaks
-  // what belongs to the parent.
-  static Completion open(ClientOptions options, std::shared_ptr<Driver>& driver);
 
   // Starts the thread. On false `error` says why, and the driver is as before.
   bool start(std::string& error);
@@ -90,13 +82,15 @@ class Driver final {
   void submit(Call& call, const MakeCall& make);
   // Any thread: the worker's handle is gone.
   void release(WorkerId worker) noexcept;
-  // Any thread but the loop's: cancels every call and ends the thread. Only the first does
-  // anything.
+  // Any thread: every call is cancelled, soon, and none is taken any more.
+  void cancel() noexcept;
+  // Any thread but the loop's: the same, and ends the thread. Only the first does anything.
   void stop() noexcept;
 
   // In a callback: none is called any more.
   void silence() { silent_ = true; }
-  // Whether this is the loop's thread, or one on which callbacks are called: it must not wait.
+  // Whether this is the loop's thread, or one on which callbacks are called, of this driver or
+  // another one of its client: it must not wait.
   bool on_loop_thread() const noexcept;
   // True in a child of the process that made this driver.
   bool forked() const noexcept { return fork_mark_.forked(); }
@@ -125,8 +119,14 @@ class Driver final {
   void close_if_broken() noexcept;
   void settle();
   void apply_wish();
-  void connect(std::size_t endpoint);
-  void look_up(std::size_t endpoint);
+  // Where a connection may go to.
+  struct Target {
+    Endpoint endpoint;
+    std::shared_ptr<Lookup> lookup;  // one that took too long goes on; the next attempt takes it up
+  };
+  Target& target(std::size_t index);
+  void connect(Target& target);
+  void look_up(Target& target);
   void take_looked_up();
   void connect_next_address(std::string reason);
   void take_connected();
@@ -152,7 +152,7 @@ class Driver final {
   void finish_all(Status status, const char* reason) noexcept;
 
   const ForkMark fork_mark_;
-  std::vector<Endpoint> endpoints_;
+  const void* const client_;
   const DriverTls tls_;
   uv_loop_t loop_;
 
@@ -163,14 +163,14 @@ class Driver final {
   TimeUs timer_at_us_ = kNever;
   bool handles_closed_ = false;
   bool stopping_ = false;
+  bool ended_ = false;            // stop() was called
   bool broken_ = false;           // an exception was caught: the session is not asked any more
   Status refused_ = Status::kOk;  // why submit() takes nothing any more
   std::string refusal_;
 
   std::uint64_t connection_ = 0;  // the number of the session's wish that we follow
   Stream* stream_ = nullptr;      // frees itself after close()
-  // By endpoint: one that took too long goes on, and the next attempt waits for it too.
-  std::vector<std::shared_ptr<Lookup>> lookups_;
+  std::vector<Target> targets_;   // by the link's endpoint; those that it learned when first used
   std::shared_ptr<Lookup>* looking_up_ = nullptr;  // the one that this connection waits for
   std::vector<sockaddr_storage> addresses_;        // that were not tried yet
   std::atomic<bool> silent_{false};

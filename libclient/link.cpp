@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "libclient/endpoint.h"
 #include "proto/base/check.h"
+#include "proto/base/plain_text.h"
+#include "proto/base/text.h"
 
 namespace syncd::client {
 namespace {
@@ -17,16 +20,23 @@ constexpr unsigned kDoublingsMax = 16;  // far past any maximum, and no overflow
 // With several daemons, so that a sentence about all of them stays readable.
 constexpr std::size_t kCauseBytesMax = 200;
 
+// What is shown of an address that a daemon named and that is none.
+constexpr std::size_t kAddressBytesMax = 60;
+
 // Without half a character of UTF-8 at its end.
-std::string_view shortened(std::string_view text) {
-  if (text.size() <= kCauseBytesMax) return text;
-  std::size_t end = kCauseBytesMax;
+std::string_view shortened(std::string_view text, std::size_t bytes_max = kCauseBytesMax) {
+  if (text.size() <= bytes_max) return text;
+  std::size_t end = bytes_max;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
   return text.substr(0, end);
 }
 
 std::string protocol_range() {
   return std::to_string(kProtocolMin) + " to " + std::to_string(kProtocolMax);
+}
+
+bool is_tls(const std::string& endpoint) {
+  return endpoint.starts_with("tls:");
 }
 
 // Of a span that may be 0, for never: long enough, and not too long to be added to a time.
@@ -38,6 +48,8 @@ TimeUs us(std::uint32_t span_ms) {
 
 Link::Link(LinkOptions options, Listener& listener, TimeUs now)
     : options_(std::move(options)),
+      given_(options_.endpoints.size()),
+      tls_only_(std::any_of(options_.endpoints.begin(), options_.endpoints.end(), is_tls)),
       listener_(listener),
       random_(options_.seed),
       down_since_us_(now),
@@ -70,13 +82,15 @@ void Link::wait_for_retry(TimeUs delay_us, TimeUs now) {
 // one were asked again. After a whole round comes the back-off.
 void Link::end_attempt(std::string_view reason, TimeUs now) {
   errors_[wish_.endpoint] = reason;
-  wish_.endpoint = (wish_.endpoint + 1) % options_.endpoints.size();
+  if (follow_next(now)) return;
+  go_on_after(round_at_);
   tried_in_round_ += 1;
   if (tried_in_round_ < options_.endpoints.size()) {
     wait_for_retry(spacing_us(now), now);
     return;
   }
   tried_in_round_ = 0;
+  follows_ = 0;
   first_round_ = false;
   const std::optional<Refusal> refusal = std::exchange(refusal_in_round_, std::nullopt);
   // A slow daemon that was given up early may still take us.
@@ -84,7 +98,26 @@ void Link::end_attempt(std::string_view reason, TimeUs now) {
     tried_all_ = true;
     refusal_ = refusal;
   }
-  wait_for_retry(next_delay_us(), now);
+  wait_for_retry(std::max(next_delay_us(), std::exchange(retry_after_us_, 0)), now);
+}
+
+// An endpoint's turn is over when nothing is left to follow.
+bool Link::follow_next(TimeUs now) {
+  if (to_follow_.empty()) return false;
+  if (follows_ == kFollowsMax) {
+    to_follow_.clear();
+    return false;
+  }
+  follows_ += 1;
+  wish_.endpoint = to_follow_.back();
+  to_follow_.pop_back();
+  start_attempt(now);
+  return true;
+}
+
+void Link::go_on_after(std::size_t endpoint) {
+  round_at_ = (endpoint + 1) % options_.endpoints.size();
+  wish_.endpoint = round_at_;
 }
 
 void Link::time_out(std::string_view what, TimeUs now) {
@@ -124,9 +157,7 @@ void Link::end_connection(std::string_view reason, TimeUs now) {
                                 ? std::string(reason)
                                 : drain_reason_ + " (" + std::string(reason) + ")";
   // Of several daemons, the one that fell silent is tried last: it may have died.
-  if (!useful || options_.several_daemons) {
-    wish_.endpoint = (wish_.endpoint + 1) % options_.endpoints.size();
-  }
+  if (!useful || options_.several_daemons) go_on_after(wish_.endpoint);
   drain_reason_.clear();
   tried_in_round_ = 0;
   // The daemon keeps the place of a worker whose connection has closed for a short while only. Not
@@ -168,6 +199,7 @@ void Link::on_connected(std::uint64_t number, TimeUs now) {
   hello.client_name = options_.client_name;
   hello.client_version = options_.client_version;
   hello.token = options_.token;
+  hello.shard = options_.shard;
   send(kHelloId, hello, now);
 }
 
@@ -259,6 +291,8 @@ void Link::handle(const wire::Message& message, TimeUs now) {
 void Link::handshake(const wire::Message& message, TimeUs now) {
   if (const auto* welcome = std::get_if<wire::Welcome>(&message.body)) {
     welcomed(*welcome, now);
+  } else if (const auto* redirect = std::get_if<wire::Redirect>(&message.body)) {
+    redirected(*redirect, now);
   } else if (const auto* error = std::get_if<wire::Error>(&message.body)) {
     std::string text = "the daemon refused the connection: " + error->message;
     if (error->status == Status::kProtocol) {
@@ -284,8 +318,26 @@ void Link::welcomed(const wire::Welcome& welcome, TimeUs now) {
             now);
     return;
   }
+  const std::string its_shard =
+      "shard " + std::to_string(welcome.shard) + " of " + std::to_string(welcome.shards);
+  if (welcome.shard >= welcome.shards || welcome.shards > kShardsMax) {
+    refused(Status::kProtocol, "the daemon says that it serves " + its_shard, now);
+    return;
+  }
+  if (welcome.shards > 1) {
+    if (options_.shard >= 0 && std::cmp_not_equal(welcome.shard, options_.shard)) {
+      fail("the daemon serves " + its_shard + ", not shard " + std::to_string(options_.shard), now);
+      return;
+    }
+    // The workers' jobs are there: every later connection is for the same one.
+    options_.shard = static_cast<std::int32_t>(welcome.shard);
+    options_.several_daemons = true;
+  }
   phase_ = Phase::kUp;
   welcome_ = welcome;
+  round_at_ = wish_.endpoint;
+  to_follow_.clear();
+  follows_ = 0;
   heartbeat_after_us_ = us(welcome.heartbeat_interval_ms);
   dead_after_us_ = us(welcome.heartbeat_timeout_ms);
   deadline_us_ = kNever;
@@ -299,6 +351,92 @@ void Link::welcomed(const wire::Welcome& welcome, TimeUs now) {
   refusal_.reset();
   latest_refusal_.reset();
   listener_.link_up();
+}
+
+// The next attempt goes to the daemon of the shard. Whoever sends us in circles, or to nowhere, is
+// one endpoint of the round that failed.
+void Link::redirected(const wire::Redirect& redirect, TimeUs now) {
+  options_.several_daemons = true;
+  first_round_ = false;  // attempts that follow redirects of many daemons are spaced, too
+  to_follow_.clear();
+  const std::string shard = "shard " + std::to_string(redirect.shard);
+  if (redirect.addresses.empty()) {
+    if (options_.endpoints.size() == 1) {
+      retry_after_us_ = std::min(TimeUs{redirect.retry_after_ms} * 1000, kRetryAfterMaxUs);
+    }
+    return fail("no daemon serves " + shard + " at the moment", now);
+  }
+  std::string skipped;
+  std::string named;
+  std::string_view rest = redirect.addresses;
+  for (std::size_t count = 0; count < kFollowsMax && !rest.empty(); ++count) {
+    const std::string_view address = trimmed(rest.substr(0, rest.find(',')));
+    rest.remove_prefix(std::min(rest.find(','), rest.size() - 1) + 1);
+    std::string endpoint;
+    std::string why_not;
+    if (may_follow(address, endpoint, why_not)) {
+      to_follow_.insert(to_follow_.begin(), learn(endpoint));
+      named += (named.empty() ? "" : ", ") + endpoint;
+    } else {
+      skipped += (skipped.empty() ? "'" : "; '") + plain(shortened(address, kAddressBytesMax)) +
+                 "' " + why_not;
+    }
+  }
+  std::string said = "it sent us to " + named + " for " + shard;
+  if (named.empty()) {
+    said = "it names no address of " + shard + " that we can use: " + skipped;
+  } else if (!skipped.empty()) {
+    said += " (but " + skipped + ")";
+  }
+  if (follows_ == kFollowsMax) {
+    said = "we were sent on " + std::to_string(kFollowsMax) + " times in a row; " + said;
+  }
+  fail(said, now);
+}
+
+// False: `why_not` goes on after the address.
+bool Link::may_follow(std::string_view address, std::string& endpoint, std::string& why_not) const {
+  std::vector<Endpoint> parsed;
+  std::string error;
+  if (!parse_endpoints(address, parsed, error)) {
+    why_not = "is no address";
+    return false;
+  }
+  const Endpoint& one = parsed.front();
+  endpoint = one.text();
+  if (one.kind == Endpoint::Kind::kUnix) {
+    why_not = "is a socket of another machine";
+  } else if (one.kind == Endpoint::Kind::kTcp && tls_only_) {
+    why_not = "has no TLS";
+  } else if (one.kind == Endpoint::Kind::kTls && !tls_only_ && !options_.has_tls) {
+    why_not = "needs TLS, and this client has no authority's certificate";
+  } else if (endpoint == endpoint_text()) {
+    why_not = "is that daemon itself";
+  }
+  return why_not.empty();
+}
+
+// Which endpoint it is from now on. The one that is wished for is not replaced: what it said is
+// still to be kept.
+std::size_t Link::learn(const std::string& endpoint) {
+  std::vector<std::string>& all = options_.endpoints;
+  const auto known = std::find(all.begin(), all.end(), endpoint);
+  if (known != all.end()) return static_cast<std::size_t>(known - all.begin());
+  if (all.size() < given_ + kLearnedEndpointsMax) {
+    all.push_back(endpoint);
+    errors_.emplace_back();
+    return all.size() - 1;
+  }
+  const auto take_place = [&] {
+    const std::size_t place = given_ + next_learned_;
+    next_learned_ = (next_learned_ + 1) % kLearnedEndpointsMax;
+    return place;
+  };
+  std::size_t place = take_place();
+  if (place == wish_.endpoint) place = take_place();
+  all[place] = endpoint;
+  errors_[place].clear();
+  return place;
 }
 
 // As the daemon's own figures: a quarter of it between heartbeats. What a worker has asked for

@@ -44,6 +44,14 @@ inline constexpr TimeUs kEndpointSpacingUs = 250'000;
 inline constexpr TimeUs kFirstRoundsPauseMaxUs = 200'000;
 inline constexpr unsigned kFirstRounds = 16;
 inline constexpr TimeUs kRoundPauseMaxUs = 1'000'000;
+// Each shard of a cluster has a daemon of its own, and the others send us there (wire::Redirect). A
+// broken one may do so for ever: so many attempts in a row follow a redirect without a pause. What
+// was learned from redirects is bounded, too; the oldest endpoint makes room.
+inline constexpr unsigned kFollowsMax = 8;
+inline constexpr std::size_t kLearnedEndpointsMax = 16;
+inline constexpr TimeUs kRetryAfterMaxUs = 10'000'000;  // whatever a Redirect says
+// A Welcome that says more is broken.
+inline constexpr std::uint32_t kShardsMax = 1024;
 // How long the daemon may take to close a connection after it announced that it shuts down.
 inline constexpr TimeUs kDrainTimeoutUs = 5'000'000;
 
@@ -52,6 +60,9 @@ struct LinkOptions {
   // The endpoints belong to several daemons, of which one at a time takes connections. False: they
   // lead to the same daemon.
   bool several_daemons = false;
+  std::int32_t shard = -1;  // whose daemon is wanted; -1: any
+  // tls: addresses in a Redirect can be followed though none of the endpoints is one.
+  bool has_tls = false;
   std::string client_name;
   std::string client_version;
   std::string token;
@@ -60,7 +71,7 @@ struct LinkOptions {
 
 // What the transport is to do, by level and not by edge: whenever `number` differs from that of the
 // connection it has, it drops that connection without a further word, and if `up` is set it
-// connects to `endpoint` (an index into LinkOptions::endpoints) under the new number.
+// connects to `endpoint` (of Link::endpoint()) under the new number.
 struct LinkWish {
   std::uint64_t number = 0;
   bool up = false;
@@ -126,7 +137,12 @@ class Link {
   TimeUs down_since_us() const { return down_since_us_; }
   TimeUs up_since_us() const { return up_since_us_; }  // of the latest welcome
   const wire::Welcome& welcome() const { return welcome_; }
-  const std::string& endpoint_text() const { return options_.endpoints[wish_.endpoint]; }
+  // Those of the options come first, then what redirects named: only tcp: and tls:, and another one
+  // may take the place of such an endpoint while it is not wished for.
+  const std::string& endpoint(std::size_t index) const { return options_.endpoints[index]; }
+  const std::string& endpoint_text() const { return endpoint(wish_.endpoint); }
+  // Also true once a daemon has said that its cluster has shards.
+  bool several_daemons() const { return options_.several_daemons; }
 
   // Set once every endpoint was tried since the last success and one of them refused us for a
   // reason that will not pass.
@@ -148,6 +164,8 @@ class Link {
 
   void start_attempt(TimeUs now);
   void end_attempt(std::string_view reason, TimeUs now);
+  bool follow_next(TimeUs now);
+  void go_on_after(std::size_t endpoint);
   void end_connection(std::string_view reason, TimeUs now);
   void time_out(std::string_view what, TimeUs now);
   void wait_for_retry(TimeUs delay_us, TimeUs now);
@@ -159,11 +177,17 @@ class Link {
   void handle(const wire::Message& message, TimeUs now);
   void handshake(const wire::Message& message, TimeUs now);
   void welcomed(const wire::Welcome& welcome, TimeUs now);
+  void redirected(const wire::Redirect& redirect, TimeUs now);
+  bool may_follow(std::string_view address, std::string& endpoint, std::string& why_not) const;
+  std::size_t learn(const std::string& endpoint);
   void refused(Status status, const std::string& message, TimeUs now);
   TimeUs heartbeat_due_us() const { return last_sent_us_ + heartbeat_after_us_; }
   TimeUs death_due_us() const { return last_received_us_ + dead_after_us_; }
 
-  LinkOptions options_;
+  LinkOptions options_;      // with the endpoints that were learned, and the shard that was met
+  const std::size_t given_;  // so many endpoints come from the caller
+  const bool tls_only_;
+  std::size_t next_learned_ = 0;  // where the next one is kept once there are the most
   Listener& listener_;
   std::uint64_t random_;
 
@@ -188,9 +212,13 @@ class Link {
   TimeUs last_at_once_us_ = -kBackoffMaxUs;  // a connection was made again without back-off
   unsigned failures_ = 0;                    // in a row: the back-off's exponent
   TimeUs attempt_started_us_ = 0;
-  std::size_t tried_in_round_ = 0;  // endpoints tried since the last back-off
-  bool first_round_ = true;         // since the client was made
-  bool round_cut_short_ = false;    // an attempt of it had less than the most that one gets
+  std::size_t round_at_ = 0;  // the endpoint whose turn it is; a redirect leads away from it
+  std::vector<std::size_t> to_follow_;  // where a redirect sends us, the last one first
+  unsigned follows_ = 0;                // in a row without a Welcome or a pause
+  TimeUs retry_after_us_ = 0;           // a daemon asks for a pause of so long at least
+  std::size_t tried_in_round_ = 0;      // endpoints whose turn is over since the last back-off
+  bool first_round_ = true;             // since the client was made
+  bool round_cut_short_ = false;        // an attempt of it had less than the most that one gets
   bool tried_all_ = false;
   std::vector<std::string> errors_;  // per endpoint, the latest; "": none
   std::string drain_reason_;

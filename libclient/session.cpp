@@ -94,11 +94,17 @@ void Session::connect(const Ask& ask) {
   now_ = ask.now;
   Op op{ask.op, ask.timeout};
   if (closed_) return complete(op, Status::kClosed, "the client is closed");
-  if (connect_op_.id != 0) return complete(op, Status::kState, "connect is under way already");
-  if (link_.up()) return complete_ok(op, ConnectResult{link_.endpoint_text()});
-  connect_op_ = op;
+  if (link_.up()) return complete_ok(op, connect_result());
+  connecting_.push_back({op, add(now_, options_.take_over_us)});
   arm(op);
+  if (options_.take_over_us > 0) {
+    scan_at_us_ = std::min(scan_at_us_, connecting_.back().take_over_until_us);
+  }
   check_refusal();
+}
+
+ConnectResult Session::connect_result() const {
+  return {link_.endpoint_text(), link_.welcome().shard, link_.welcome().shards};
 }
 
 void Session::ask(const Ask& ask, const wire::Body& request) {
@@ -549,7 +555,8 @@ void Session::close() {
   if (closed_) return;
   closed_ = true;
   link_.close();
-  complete(connect_op_, Status::kCancelled, "the client was closed");
+  for (Connecting& op : connecting_) complete(op, Status::kCancelled, "the client was closed");
+  connecting_.clear();
   fail_asked(Status::kCancelled, "the client was closed");
   for (auto& [id, worker] : workers_) {
     fail_waiting(worker, Status::kCancelled, "the client was closed");
@@ -563,7 +570,7 @@ void Session::close() {
 void Session::on_bytes(std::uint64_t number, std::span<const std::uint8_t> bytes, TimeUs now) {
   now_ = now;
   link_.on_bytes(number, bytes, now);
-  if (connect_op_.id != 0) check_refusal();
+  if (!connecting_.empty()) check_refusal();
 }
 
 void Session::on_disconnected(std::uint64_t number, std::string_view reason, TimeUs now) {
@@ -590,7 +597,8 @@ void Session::on_time(TimeUs now) {
 
 void Session::link_up() {
   reported_unreachable_ = false;
-  complete_ok(connect_op_, ConnectResult{link_.endpoint_text()});
+  for (Connecting& op : connecting_) complete_ok(op, connect_result());
+  connecting_.clear();
   for (auto& [id, worker] : workers_) {
     const bool resumes = worker.membership == Membership::kResuming;
     const bool asks =

@@ -83,6 +83,8 @@ struct SessionOptions {
   TimeUs reconnect_timeout_us = 60'000'000;
   // connect() fails once every endpoint was tried, instead of trying again until its deadline.
   bool one_round = false;
+  // Of several daemons another one may be taking over: connect() tries again for so long even so.
+  TimeUs take_over_us = 0;
 };
 
 // Something that a worker did not ask for.
@@ -296,6 +298,8 @@ using ViewResult = wire::ViewReply;        // likewise
 
 struct ConnectResult {
   std::string endpoint;  // the one that answered
+  std::uint32_t shard = 0;
+  std::uint32_t shards = 1;
 };
 struct AskResult {
   std::shared_ptr<const wire::Body> answer;  // of any type but Error
@@ -325,9 +329,9 @@ class Session final : private Link::Listener {
 
   // ---- Operations: each completes exactly once, at once or later.
 
-  // Completes when the session is connected and welcomed; fails at the deadline with
-  // kUnreachable or what a daemon refused us for; before that, once every endpoint was tried, with
-  // a refusal that will not pass.
+  // Any number of them at a time. Completes when the session is connected and welcomed; fails at
+  // the deadline with kUnreachable or what a daemon refused us for; before that, once every
+  // endpoint was tried, with a refusal that will not pass.
   void connect(const Ask& ask);
   // Any request that is not a worker's own. It is sent once: fails with kUnreachable if there is no
   // connection now, or if this one is lost before the answer.
@@ -411,6 +415,8 @@ class Session final : private Link::Listener {
   std::vector<PendingInspection>& inspections() { return inspections_; }
 
   bool connected() const { return link_.up(); }
+  // As it is shown; LinkWish::endpoint is its index.
+  const std::string& endpoint(std::size_t index) const { return link_.endpoint(index); }
 
  private:
   enum class Membership {
@@ -454,6 +460,10 @@ class Session final : private Link::Listener {
   struct Op {
     OpId id = 0;  // 0: there is none
     Timeout timeout;
+  };
+  // A connect.
+  struct Connecting : Op {
+    TimeUs take_over_until_us = 0;
   };
   // A request that is pending until it is answered, over as many connections as it takes. It can be
   // pending without a caller (after a timeout); a caller never waits without it.
@@ -615,6 +625,7 @@ class Session final : private Link::Listener {
   // Operations (session.cpp)
   template <typename Act>
   void call(const Ask& ask, WorkerId worker, Kind kind, std::int64_t iteration, const Act& act);
+  ConnectResult connect_result() const;
   bool is_unreachable() const { return !link_.up() && now_ >= unreachable_due_us(); }
   void check_link() const;
   static void check_stays(const Worker& worker);
@@ -666,7 +677,10 @@ class Session final : private Link::Listener {
   static void drop_unread_sides(Worker& worker);
   void erase(WorkerId worker);
   void expire();
-  void expire_connect();
+  void expire_connect(Op& op);
+  void erase_connected() {
+    std::erase_if(connecting_, [](const Connecting& op) { return op.id == 0; });
+  }
   void expire_worker(Worker& worker);
   void expire_wait(Worker& worker);
   void finish_wait_timeout(Worker& worker, const std::string& reason);
@@ -695,7 +709,7 @@ class Session final : private Link::Listener {
   std::vector<Completion> completions_;
   std::vector<PendingEvent> events_;
   std::vector<PendingInspection> inspections_;
-  Op connect_op_;
+  std::vector<Connecting> connecting_;
   std::map<std::uint64_t, Op> asked_;  // by request
   std::uint64_t requests_ = 0;         // sent so far
   TimeUs now_ = 0;                     // of the call that runs

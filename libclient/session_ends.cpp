@@ -124,7 +124,7 @@ void Session::orphan_join(Worker& worker) {
 
 void Session::abandon(OpId id) noexcept {
   const auto give_up = [id](Op& op) { return op.id == id && std::exchange(op.id, 0) != 0; };
-  give_up(connect_op_);
+  std::erase_if(connecting_, [id](const Connecting& op) { return op.id == id; });
   std::erase_if(asked_, [&](const auto& asked) { return asked.second.id == id; });
   for (auto at = workers_.begin(); at != workers_.end();) {
     Worker& worker = (at++)->second;
@@ -152,8 +152,15 @@ void Session::erase(WorkerId id) {
 
 void Session::expire() {
   scan_at_us_ = kNever;
-  if (connect_op_.id != 0 && connect_op_.timeout.deadline_us <= now_) expire_connect();
-  if (connect_op_.id != 0) arm(connect_op_);
+  for (Connecting& op : connecting_) {
+    if (op.timeout.deadline_us <= now_) expire_connect(op);
+    if (op.id == 0) continue;
+    arm(op);
+    if (op.take_over_until_us > now_) {
+      scan_at_us_ = std::min(scan_at_us_, op.take_over_until_us);
+    }
+  }
+  erase_connected();
   std::erase_if(asked_, [&](const auto& asked) {
     Op op = asked.second;
     if (op.timeout.deadline_us > now_) return arm(op), false;
@@ -175,13 +182,12 @@ void Session::expire() {
   }
 }
 
-void Session::expire_connect() {
-  const std::string within = " within " + format_duration(connect_op_.timeout.allowed_us) + ": ";
+void Session::expire_connect(Op& op) {
+  const std::string within = " within " + format_duration(op.timeout.allowed_us) + ": ";
   if (const auto& refusal = link_.latest_refusal()) {
-    complete(connect_op_, refusal->status, "no daemon took us" + within + link_.describe(*refusal));
+    complete(op, refusal->status, "no daemon took us" + within + link_.describe(*refusal));
   } else {
-    complete(connect_op_, Status::kUnreachable,
-             "no daemon answered" + within + link_.describe_errors());
+    complete(op, Status::kUnreachable, "no daemon answered" + within + link_.describe_errors());
   }
 }
 
@@ -253,14 +259,17 @@ void Session::fail_asked(Status status, const std::string& reason) {
 // A refusal is not waited out: the first connection fails with it as soon as nobody else is left to
 // ask. Later ones keep trying, since whoever took us once may do so again.
 void Session::check_refusal() {
-  if (connect_op_.id == 0) return;
-  const bool last = options_.one_round && link_.tried_all();
-  const std::optional<Refusal>& refusal = last ? link_.latest_refusal() : link_.refusal();
-  if (refusal) {
-    complete(connect_op_, refusal->status, link_.describe(*refusal));
-  } else if (last) {
-    complete(connect_op_, Status::kUnreachable, "no daemon answered: " + link_.describe_errors());
+  for (Connecting& op : connecting_) {
+    const bool may_be_taken_over = now_ < op.take_over_until_us && link_.several_daemons();
+    const bool last = options_.one_round && link_.tried_all() && !may_be_taken_over;
+    const std::optional<Refusal>& refusal = last ? link_.latest_refusal() : link_.refusal();
+    if (refusal) {
+      complete(op, refusal->status, link_.describe(*refusal));
+    } else if (last) {
+      complete(op, Status::kUnreachable, "no daemon answered: " + link_.describe_errors());
+    }
   }
+  erase_connected();
 }
 
 }  // namespace syncd::client

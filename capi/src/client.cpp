@@ -18,7 +18,7 @@
 #include "answers.h"
 #include "arrival.h"
 #include "error.h"
-#include "libclient/driver.h"
+#include "libclient/drivers.h"
 #include "options.h"
 #include "proto/wire/announce.h"
 
@@ -46,13 +46,14 @@ using syncd::capi::refuse;
 using syncd::client::Ask;
 using syncd::client::Completion;
 using syncd::client::Driver;
+using syncd::client::Drivers;
 using syncd::client::Session;
 using syncd::client::TimeUs;
 
 // What client and workers share: it lives until the last of them is freed.
 namespace syncd::capi {
 struct Shared {
-  std::shared_ptr<Driver> driver;
+  std::shared_ptr<Drivers> drivers;
   // What SYNCD_TIMEOUT_DEFAULT means.
   TimeUs begin_timeout_us = 0;
   TimeUs request_timeout_us = 0;
@@ -66,6 +67,7 @@ struct syncd_client {
 
 struct syncd_worker {
   std::shared_ptr<Shared> shared;
+  std::shared_ptr<Driver> driver;  // that of its job's shard
   std::shared_ptr<syncd::client::WorkerSignals> signals;
   std::uint32_t* resync_flag = nullptr;  // in `signals`, or the caller's memory
   std::shared_ptr<syncd::capi::Arrival> arrival;
@@ -138,7 +140,7 @@ Outcome give(const char* call, Completion& completion, const Take& take) {
 template <typename Method, typename... Given>
 Completion ask(const syncd_worker& worker, TimeUs timeout_us, Method method,
                const Given&... given) {
-  return worker.shared->driver->perform(
+  return worker.driver->perform(
       [&](Session& session, const Ask& ask) { (session.*method)(ask, worker.id, given...); },
       timeout_us);
 }
@@ -168,7 +170,7 @@ void check_iteration(const char* call, std::int64_t iteration) {
 
 // Told before the arrival is touched: a thread of the parent's may have held its lock.
 void refuse_forked(const syncd_worker& worker) {
-  if (worker.shared->driver->forked()) throw Outcome{Status::kForked, syncd::client::kForkedText};
+  if (worker.driver->forked()) throw Outcome{Status::kForked, syncd::client::kForkedText};
 }
 
 // "worker 3 (worker-3 on node-b) takes 2.1 times its usual time; 3 of 4 workers of ... are slow"
@@ -349,9 +351,13 @@ constexpr TimeUs kRoundTimeoutUs = 1'000'000;
 std::string broken_round(const syncd_worker& worker, TimeUs timeout_us) {
   if (worker.round_job.empty()) return {};
   const syncd::wire::JobsRequest body{worker.round_job};
-  const Completion completion = worker.shared->driver->perform(
-      [&](Session& session, const Ask& ask) { session.ask(ask, body); },
-      std::min(timeout_us, kRoundTimeoutUs));
+  timeout_us = std::min(timeout_us, kRoundTimeoutUs);
+  std::shared_ptr<Driver> driver;
+  Completion completion = worker.shared->drivers->driver_for(worker.round_job, timeout_us, driver);
+  if (completion.status == Status::kOk) {
+    completion = driver->perform([&](Session& session, const Ask& ask) { session.ask(ask, body); },
+                                 timeout_us);
+  }
   const auto* result = std::get_if<syncd::client::AskResult>(&completion.result);
   const auto* reply = completion.status != Status::kOk || result == nullptr
                           ? nullptr
@@ -378,7 +384,7 @@ void close_elsewhere(std::shared_ptr<Shared> shared) {
   static_cast<void>(guarded("", nullptr, [&](const char*) {
     auto kept = std::make_unique<std::shared_ptr<Shared>>(std::move(shared));
     std::thread([held = kept.get()] {
-      (*held)->driver->stop();
+      (*held)->drivers->stop();
       delete held;
     }).detach();
     static_cast<void>(kept.release());
@@ -406,7 +412,7 @@ syncd_status syncd_client_open(const syncd_client_options* options, syncd_client
     auto shared = std::make_shared<Shared>();
     shared->begin_timeout_us = settings.begin_timeout_us;
     shared->request_timeout_us = settings.request_timeout_us;
-    Completion completion = Driver::open(std::move(settings.client), shared->driver);
+    Completion completion = Drivers::open(std::move(settings.client), shared->drivers);
     return give<syncd::client::ConnectResult>(
         call, completion, [&](auto&) { *client = new syncd_client{std::move(shared)}; });
   });
@@ -417,11 +423,11 @@ void syncd_client_close(syncd_client* client) {
   std::shared_ptr<Shared> shared = client->shared;
   // Closing first lets calls that are blocked in it end; they hold what they need. In a forked
   // child this does nothing, and the last reference leaks what belongs to the parent.
-  if (shared->driver->on_loop_thread()) {
-    shared->driver->silence();
+  if (shared->drivers->on_loop_thread()) {
+    shared->drivers->silence();
     close_elsewhere(std::move(shared));
   } else {
-    shared->driver->stop();
+    shared->drivers->stop();
   }
   delete client;
 }
@@ -448,9 +454,12 @@ syncd_status syncd_join(syncd_client* client, const syncd_join_options* options,
       made->round = settings.request.launch_number;
     }
     settings.request.signals = made->signals;
-    Completion completion = made->shared->driver->perform(
-        [&](Session& session, const Ask& ask) { session.join(ask, std::move(settings.request)); },
-        timeout_us);
+    Completion completion = made->shared->drivers->driver_for(made->job, timeout_us, made->driver);
+    if (completion.status == Status::kOk) {
+      completion = made->driver->perform(
+          [&](Session& session, const Ask& ask) { session.join(ask, std::move(settings.request)); },
+          timeout_us);
+    }
     if (completion.status != Status::kOk) made->signals->disown();  // the caller frees its memory
     return give<syncd::client::JoinResult>(call, completion, [&](auto& joined) {
       made->id = joined.worker;
@@ -468,7 +477,7 @@ syncd_status syncd_begin(syncd_worker* worker, int64_t timeout_ms, syncd_step* s
     need(worker, call, "worker");
     check_step(call, step);
     const TimeUs timeout_us = make_timeout(call, timeout_ms, worker->shared->begin_timeout_us);
-    const Driver& driver = *worker->shared->driver;
+    const Driver& driver = *worker->driver;
     const bool arrived = worker->arrival->asked() && !driver.forked() && !driver.on_loop_thread();
     Completion completion =
         arrived ? wait_for_arrival(*worker, timeout_us) : ask(*worker, timeout_us, &Session::begin);
@@ -481,7 +490,7 @@ syncd_status syncd_worker_arrive(syncd_worker* worker, syncd_error** error) {
     need(worker, call, "worker");
     refuse_forked(*worker);
     if (!worker->arrival->start(worker->arrival)) return;
-    worker->shared->driver->submit(*worker->arrival, [&](Session& session, const Ask& ask) {
+    worker->driver->submit(*worker->arrival, [&](Session& session, const Ask& ask) {
       session.begin(ask, worker->id);
     });
   });
@@ -752,8 +761,11 @@ Outcome find_checkpoint(const char* call, syncd_client* client, const char* job,
   syncd::wire::LatestCheckpointReply all;
   const auto most = static_cast<std::uint64_t>(shards_max);  // of -1: no bound
   syncd::wire::LatestCheckpoint body{syncd::capi::job_name(job), first_shard, shards_max};
+  std::shared_ptr<Driver> driver;
+  Completion found = shared->drivers->driver_for(body.job, timeout_us, driver);
+  if (found.status != Status::kOk) return {found.status, std::move(found.message)};
   for (bool is_whole = false; !is_whole;) {
-    Completion completion = shared->driver->perform(
+    Completion completion = driver->perform(
         [&](Session& session, const Ask& ask) { session.ask(ask, body); }, timeout_us);
     const auto take = [&](const syncd::client::AskResult& result) {
       const auto* page = std::get_if<syncd::wire::LatestCheckpointReply>(result.answer.get());
@@ -826,10 +838,10 @@ syncd_status syncd_leave_as(syncd_worker* worker, int32_t kind, const char* reas
 
 void syncd_worker_free(syncd_worker* worker) {
   if (worker == nullptr) return;
-  if (!worker->shared->driver->forked()) {  // where a thread of the parent's held its locks
+  if (!worker->driver->forked()) {  // where a thread of the parent's held its locks
     worker->signals->disown();
     worker->arrival->close_descriptor();
-    worker->shared->driver->release(worker->id);
+    worker->driver->release(worker->id);
   }
   delete worker;
 }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "error.h"
-#include "libclient/driver.h"
+#include "libclient/drivers.h"
 
 // A struct's size up to and with `field`.
 #define SYNCD_SIZE_UP_TO(type, field) (offsetof(type, field) + sizeof(type::field))

@@ -163,6 +163,9 @@ class World {
     read_output();
     for (int i = 0; i < 8 && session_.wish().number != number_; ++i) {
       number_ = session_.wish().number;
+      fuzz::require(session_.wish().endpoint < 2 + client::kLearnedEndpointsMax,
+                    "endpoints without end");
+      fuzz::require(!session_.endpoint(session_.wish().endpoint).empty(), "an unknown endpoint");
       splitter_ = wire::FrameSplitter();
       requests_.clear();
       connected_ = session_.wish().up;
@@ -203,7 +206,7 @@ class World {
       }
       if (std::holds_alternative<wire::Hello>(message.body)) {
         requests_.clear();
-        if (below(8) != 0) say({message.id, wire::Welcome{1, 5, "0.1.0", 65536, 1500, 5000}});
+        answer_hello(message.id);
         continue;
       }
       const net::Route route = net::route(message, error);
@@ -230,6 +233,34 @@ class World {
     const wire::Message request = requests_[which];
     if (below(8) != 0) requests_.erase(requests_.begin() + static_cast<std::ptrdiff_t>(which));
     say({request.id, below(8) == 0 ? any_body() : answer_to(request.body)});
+  }
+
+  void answer_hello(std::uint64_t id) {
+    wire::Welcome welcome{1, 5, "0.1.0", 65536, 1500, 5000};
+    switch (below(8)) {
+      case 0:
+        return;
+      case 1:
+        return say({id, wire::Redirect{static_cast<std::uint32_t>(below(4)), addresses(),
+                                       static_cast<std::uint32_t>(below(4)) * 1'000'000'000}});
+      case 2:
+        welcome.shard = static_cast<std::uint32_t>(below(4));
+        welcome.shards = static_cast<std::uint32_t>(below(4));
+        break;
+      default:
+        break;
+    }
+    say({id, welcome});
+  }
+
+  // Some are good, some are none, and there may be many.
+  std::string addresses() {
+    constexpr const char* kAddresses[] = {"tcp:h", "tls:h", "unix:/run/", "a", "tcp:[::1]:", ","};
+    std::string list;
+    for (std::uint64_t left = below(32); left > 0; --left) {
+      list += kAddresses[below(6)] + std::to_string(below(256)) + (below(8) == 0 ? "\xff" : ",");
+    }
+    return list;
   }
 
   wire::Body answer_to(const wire::Body& request) {

@@ -147,7 +147,10 @@ SYNCD_API void syncd_error_free(syncd_error *error);
 #define SYNCD_WAIT_FOREVER ((int64_t)-1)
 #define SYNCD_TIMEOUT_DEFAULT ((int64_t)-2) /* what the client's options or the environment say */
 
-/* ---- The client: one connection to a daemon, for any number of workers ----------------------- */
+/* ---- The client: one connection to a daemon, for any number of workers -----------------------
+ * In a cluster with shards it has one to the daemon of each shard that it needs. The first call that
+ * names a job of a shard makes that connection, within connect_timeout_ms, and what goes wrong is
+ * an error of this call, as of syncd_client_open(). */
 
 typedef struct syncd_client syncd_client;
 
@@ -158,7 +161,8 @@ typedef struct syncd_client_options {
                             "tcp:host:7117", "host:7117" or, at the default port, "host"; at most
                             16, and beside "tls:" no TCP without TLS. Several may belong to one
                             daemon, or to daemons of which one at a time takes connections: after a
-                            loss all are tried, the one that was lost last. NULL: the default Unix
+                            loss all are tried, the one that was lost last. Of a cluster with shards
+                            any member that leads one will do: it names the others. NULL: the default Unix
                             socket, then 127.0.0.1:7117 */
   const char *client_name;      /* shown to operators; NULL: the program's name */
   const char *token_file;       /* a file that holds the shared token, to which only its owner and
@@ -194,11 +198,11 @@ typedef struct syncd_client_options {
 
 /* Opens a client and waits until it is connected and welcomed by a daemon.
  *
- * options: NULL for all defaults. Blocks for at most connect_timeout_ms. Starts one thread (and one
- * more for each look-up of a host name, while it lasts), which connects, keeps the connection alive
- * and listens while no call does: a thread that is blocked in a call reads the answers itself, also
- * those of others. It runs none of the caller's functions: on_event and on_inspect each get a
- * thread when they are first called. None of these threads takes signals.
+ * options: NULL for all defaults. Blocks for at most connect_timeout_ms. Starts one thread for each
+ * connection (and one more for each look-up of a host name, while it lasts), which connects, keeps
+ * the connection alive and listens while no call does: a thread that is blocked in a call reads the
+ * answers itself, also those of others. It runs none of the caller's functions: on_event and
+ * on_inspect each get a thread when they are first called. None of these threads takes signals.
  * Ownership: *client is closed with syncd_client_close().
  * Errors: SYNCD_E_INVALID (an address that cannot be parsed, a file of a token, certificate or key
  * that cannot be used, a wrong struct_size), SYNCD_E_UNREACHABLE, SYNCD_E_PROTOCOL (both sides'

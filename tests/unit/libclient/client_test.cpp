@@ -1,5 +1,5 @@
 // The client's threads, sockets and blocking calls against a small server on real sockets.
-#include "libclient/driver.h"
+#include "libclient/drivers.h"
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>
@@ -85,9 +85,17 @@ ClientOptions options_for(const std::string& addresses) {
   return options;
 }
 
+// A client that needs one driver.
+Completion open(ClientOptions options, std::shared_ptr<Driver>& client) {
+  std::shared_ptr<Drivers> drivers;
+  Completion completion = Drivers::open(std::move(options), drivers);
+  if (drivers != nullptr) client = drivers->first();
+  return completion;
+}
+
 std::shared_ptr<Driver> open(const std::string& addresses) {
   std::shared_ptr<Driver> client;
-  const Completion completion = Driver::open(options_for(addresses), client);
+  const Completion completion = open(options_for(addresses), client);
   EXPECT_EQ(completion.status, Status::kOk) << completion.message;
   return client;
 }
@@ -270,7 +278,7 @@ TEST(Client, ClosingRacesWithCallsSafely) {
 
 Completion fail_to_open(ClientOptions options) {
   std::shared_ptr<Driver> client;
-  Completion completion = Driver::open(std::move(options), client);
+  Completion completion = open(std::move(options), client);
   EXPECT_EQ(client, nullptr);
   return completion;
 }
@@ -300,7 +308,7 @@ TEST(ClientOpen, AnEndpointThatSwallowsPacketsDoesNotHoldUpTheNext) {
   ClientOptions options = options_for(silent.address() + "," + server.address());
   options.connect_timeout_us = kHandshakeTimeoutUs - 1;  // less than a single endpoint would get
   std::shared_ptr<Driver> client;
-  const Completion completion = Driver::open(options, client);
+  const Completion completion = open(options, client);
   EXPECT_EQ(completion.status, Status::kOk) << completion.message;
   EXPECT_EQ(silent.received("Hello"), 1U);
 }
@@ -317,7 +325,7 @@ TEST(ClientOpen, AHostNameThatMeansNothingIsSaid) {
   ClientOptions options = options_for("no-such-host.invalid:1");
   options.connect_timeout_us = 300'000;
   std::shared_ptr<Driver> client;
-  const Completion completion = Driver::open(options, client);
+  const Completion completion = open(options, client);
   EXPECT_EQ(completion.status, Status::kUnreachable);
   EXPECT_THAT(completion.message, HasSubstr("tcp:no-such-host.invalid:1: "));
 }
@@ -412,7 +420,7 @@ TEST(ClientFork, AChildIsToldSoAndMayOpenItsOwn) {
     ClientOptions options;
     std::string error;
     parse_endpoints(server.address(), options.endpoints, error);
-    if (Driver::open(options, own).status != Status::kOk) _exit(3);
+    if (open(options, own).status != Status::kOk) _exit(3);
     const Completion joined = try_join(*own, request("child"), kNever);
     if (joined.status != Status::kOk) _exit(4);
     own->stop();

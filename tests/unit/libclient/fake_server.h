@@ -29,6 +29,7 @@
 #include <variant>
 #include <vector>
 
+#include "proto/base/shard.h"
 #include "proto/wire/wire.h"
 
 namespace syncd::client {
@@ -59,6 +60,11 @@ class FakeServer {
     bool hold_collects = false;  // they are never answered
     std::size_t cut_every = 0;   // so many pushes, every connection is closed; 0: never
     std::vector<std::uint32_t> targets = {4, 0, 7};
+    std::uint32_t shard = 0;
+    std::uint32_t shards = 1;
+    std::map<std::int32_t, std::string> others;  // shards whose daemon is elsewhere, by address
+    std::vector<wire::JobStatus> jobs;           // that it shows
+    std::uint64_t checkpoint = 0;                // the latest one of every job; 0: not answered
   };
 
   // On a Unix socket in a directory of its own, or on a free TCP port of 127.0.0.1.
@@ -289,11 +295,19 @@ class FakeServer {
 
   template <typename Body>
   void on(int, std::uint64_t, const Body&) {}
-  void on(int fd, std::uint64_t id, const wire::Hello&) {
+  void on(int fd, std::uint64_t id, const wire::Hello& hello) {
     if (now_.refuse_hello != Status::kOk) {
       return send(fd, id, wire::Error{now_.refuse_hello, "not you"});
     }
+    const auto other = now_.others.find(hello.shard);
+    if (other != now_.others.end()) {
+      send(fd, id, wire::Redirect{static_cast<std::uint32_t>(hello.shard), other->second, 10});
+      ::shutdown(fd, SHUT_WR);
+      return;
+    }
     wire::Welcome welcome;
+    welcome.shard = now_.shard;
+    welcome.shards = now_.shards;
     welcome.protocol = now_.protocol;
     welcome.session = 1;
     welcome.server_version = "0.0.1";
@@ -354,6 +368,23 @@ class FakeServer {
     }
     send(fd, id, wire::Ok{});
   }
+  void on(int fd, std::uint64_t id, const wire::JobsRequest&) {
+    send(fd, id, wire::JobsReply{now_.jobs, 0});
+  }
+  void on(int fd, std::uint64_t id, const wire::StatusRequest&) {
+    wire::StatusReply reply;
+    reply.server_version = "0.0.1";
+    reply.pid = 1000 + now_.shard;
+    send(fd, id, reply);
+  }
+  void on(int fd, std::uint64_t id, const wire::StopJobRequest&) { send(fd, id, wire::Ok{}); }
+  void on(int fd, std::uint64_t id, const wire::CheckpointRequest&) { send(fd, id, wire::Ok{}); }
+  void on(int fd, std::uint64_t id, const wire::LatestCheckpoint&) {
+    if (now_.checkpoint == 0) return;
+    wire::LatestCheckpointReply reply;
+    reply.number = now_.checkpoint;
+    send(fd, id, reply);
+  }
   void on(int fd, std::uint64_t id, const wire::Leave&) { send(fd, id, wire::Ok{}); }
   void on(int fd, std::uint64_t id, const wire::CancelBegin&) { send(fd, id, wire::Ok{}); }
   void on(int fd, std::uint64_t id, const wire::Explain&) {
@@ -407,6 +438,39 @@ class FakeServer {
   wire::Phase last_phase_;
   std::set<std::pair<std::uint32_t, std::int64_t>> pushes_;
   std::size_t duplicates_ = 0;
+};
+
+// A cluster with a daemon for each shard. They know each other.
+class FakeCluster {
+ public:
+  explicit FakeCluster(std::uint32_t shards) {
+    for (std::uint32_t shard = 0; shard < shards; ++shard) {
+      daemons_.push_back(std::make_unique<FakeServer>(FakeServer::Kind::kTcp));
+    }
+    for (std::uint32_t shard = 0; shard < shards; ++shard) {
+      daemons_[shard]->behave([&](FakeServer::Behaviour& behaviour) {
+        behaviour.shard = shard;
+        behaviour.shards = shards;
+        for (std::uint32_t other = 0; other < shards; ++other) {
+          if (other != shard) {
+            behaviour.others[static_cast<std::int32_t>(other)] = daemons_[other]->address();
+          }
+        }
+      });
+    }
+  }
+  FakeServer& operator[](std::uint32_t shard) { return *daemons_[shard]; }
+
+  // The name of a job of this shard.
+  std::string job(std::uint32_t shard) const {
+    for (int i = 0;; ++i) {
+      std::string name = "job-" + std::to_string(i);
+      if (shard_of(name, static_cast<std::uint32_t>(daemons_.size())) == shard) return name;
+    }
+  }
+
+ private:
+  std::vector<std::unique_ptr<FakeServer>> daemons_;
 };
 
 inline void PrintTo(FakeServer::Kind kind, std::ostream* out) {
