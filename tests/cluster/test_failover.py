@@ -4,6 +4,7 @@ SYNCD_FAILOVER_RUNS=N     leaders that are killed in one run (default 3); it pri
 SYNCD_FAILOVER_LEASE_S=N  the lease (default 5)
 """
 
+import base64
 import json
 import os
 import re
@@ -12,6 +13,8 @@ import signal
 import statistics
 import subprocess
 import time
+import urllib.error
+import urllib.request
 
 import pytest
 from order import faults
@@ -127,6 +130,67 @@ def test_etcd_is_away_for_longer_than_a_lease(cluster):
     cluster.etcd.signal(signal.SIGCONT)
     workers.first_grants(time.monotonic())
     check(cluster, workers.finish())
+
+
+def test_etcd_is_full(tmp_path):
+    cluster = Cluster(tmp_path, Etcd(tmp_path, flags=("--quota-backend-bytes", str(8 << 20))))
+    try:
+        workers = Workers(cluster.address())
+        workers.first_grants(time.monotonic())
+
+        def ask(path, **body):
+            request = urllib.request.Request(
+                cluster.etcd.endpoints[0] + path, json.dumps(body).encode()
+            )
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.load(answer)
+
+        junk = base64.b64encode(b"x" * 1_000_000).decode()
+        with pytest.raises(urllib.error.HTTPError, match="429|400|503"):
+            for _ in range(20):
+                ask("/v3/kv/put", key="anNvbg==", value=junk)
+        wait_until(lambda: "database space exceeded" in cluster.leader().log(), "the log says why")
+        # As an operator does it.
+        revision = ask("/v3/kv/deleterange", key="anNvbg==")["header"]["revision"]
+        ask("/v3/kv/compaction", revision=revision, physical=True)
+        ask("/v3/maintenance/defragment")
+        alarm = ask("/v3/maintenance/alarm", action="GET")["alarms"][0]
+        ask("/v3/maintenance/alarm", action="DEACTIVATE", **alarm)
+        workers.first_grants(time.monotonic())
+        check(cluster, workers.finish())
+    finally:
+        cluster.stop()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a small disk takes root")
+def test_a_leader_whose_disk_is_full_hands_over(cluster):
+    leader = cluster.leader()
+    followers = [member for member in cluster.members if member is not leader]
+    leader.kill()
+    shutil.rmtree(leader.store)
+    leader.store.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "disk", leader.store])
+    if mounted.returncode != 0:
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        leader.start()
+        workers = Workers(cluster.address())
+        workers.first_grants(time.monotonic())
+        configured = ("--config", str(leader.config))
+        cluster.syncctl("cluster", "move", "0", leader.name, *configured)
+        wait_until(leader.leads, "it leads")
+        workers.first_grants(time.monotonic())
+        with open(leader.store / "filler", "wb") as filler, pytest.raises(OSError):
+            while True:
+                filler.write(bytes(1 << 20))
+                filler.flush()
+        wait_until(lambda: any(member.leads() for member in followers), "another one leads")
+        workers.first_grants(time.monotonic())
+        check(cluster, workers.finish())
+        leader.kill()
+    finally:
+        leader.kill()
+        subprocess.run(["umount", "-l", leader.store], check=True)
 
 
 def test_a_member_with_an_empty_disk_leads(cluster):

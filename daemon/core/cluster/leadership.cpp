@@ -167,24 +167,24 @@ void Leadership::recovered(const Term& term, bool successfully, Micros now) {
   read_ = {};
 }
 
-std::string Leadership::hands_over_to(bool balances, Micros now) {
+std::string Leadership::hands_over_to(bool fails, Micros now) {
   if (state_ != State::kLeads) return {};
   std::vector<std::string> candidates = ready_;
-  const bool drains = std::ranges::find(members_, member_) == members_.end();
+  const bool gives_up = fails || std::ranges::find(members_, member_) == members_.end();
   std::erase(candidates, member_);
-  if (!drains) candidates.push_back(member_);
+  if (!gives_up) candidates.push_back(member_);
   const std::string best = preferred_member(shard_, shards_, candidates, pin_);
   if (best.empty() || best == member_) {
     better_.clear();
     return {};
   }
-  if (drains || best == pin_) return best;
+  if (gives_up || best == pin_) return best;
   if (best != better_) {
     better_ = best;
     better_since_ = now;
   }
   const Micros spread = jitter_ * (kSettledAfter / kOthersWait);
-  return balances && now - better_since_ >= kSettledAfter + spread ? best : std::string();
+  return shards_ > 1 && now - better_since_ >= kSettledAfter + spread ? best : std::string();
 }
 
 void Leadership::depose() {

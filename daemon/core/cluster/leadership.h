@@ -65,8 +65,9 @@ class Leadership {
   void on_answer(std::uint64_t attempt, const Answer& answer, Micros now);
 
   // Of who leads: the member that it is to hand the shard over to now. Empty: none. At once, if an
-  // operator has drained this member or wants the other one; else, where `balances`, after a while.
-  std::string hands_over_to(bool balances, Micros now);
+  // operator wants the other one or has drained this member, or if this one `fails`; else, where
+  // there are several shards, after a while.
+  std::string hands_over_to(bool fails, Micros now);
 
   State state() const { return state_; }
   // Of the key that it created. Meaningful from kReads on, until it is followed again.

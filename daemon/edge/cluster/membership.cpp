@@ -33,6 +33,8 @@ constexpr Micros kReadTimeout = 60'000'000;
 constexpr int kStallLeases = 6;
 // Entries of the log that a copy may lack, and a take-over reads in a moment.
 constexpr Index kReadyWithin = 4'000;
+// A leader that cannot write its copy for so long gives the shard to a member that can.
+constexpr Micros kCopyFailsFor = 3'000'000;
 
 // Holds the lease of this member's previous process. A start revokes that lease, so that the other
 // members need not wait for its end.
@@ -246,26 +248,28 @@ bool Membership::is_draining(const Answer& seen, const std::string& member) cons
   return seen.find(draining_key(options_.cluster, member)) != nullptr;
 }
 
-// Where all members drain, they take shards as if none did.
+// Where no member is left that neither drains nor is unfit, any may try.
 Leadership::View Membership::view_of(const Answer& seen) const {
   Leadership::View view{seen.revision, {}, {}, {}};
   if (const KeyValue* leader = seen.find(keys_.leader())) view.leader = *leader;
   if (const KeyValue* pin = seen.find(keys_.pin())) view.pin = pin->value;
   Tail tail;
   if (const KeyValue* at = seen.find(keys_.tail())) decode(at->value, tail);
-  std::vector<std::string> draining;
+  std::vector<std::string> others;
   for (const KeyValue& item : seen.got) {
     Member other;
     if (!item.key.starts_with(keys_.members()) || !decode(item.value, other)) continue;
-    if (std::ranges::find(other.unfit, options_.shard) != other.unfit.end()) continue;
     const std::string name = item.key.substr(keys_.members().size());
-    (is_draining(seen, name) ? draining : view.members).push_back(name);
-    const Index copied = other.copies.empty() ? 0 : other.copies.front();
-    if (!is_draining(seen, name) && copied + kReadyWithin >= tail.index) {
-      view.ready.push_back(name);
+    const bool is_fit = std::ranges::find(other.unfit, options_.shard) == other.unfit.end();
+    if (!is_fit || is_draining(seen, name)) {
+      others.push_back(name);
+      continue;
     }
+    view.members.push_back(name);
+    const Index copied = other.copies.empty() ? 0 : other.copies.front();
+    if (copied + kReadyWithin >= tail.index) view.ready.push_back(name);
   }
-  if (view.members.empty()) view.members = std::move(draining);
+  if (view.members.empty()) view.members = std::move(others);
   return view;
 }
 
@@ -278,7 +282,8 @@ bool Membership::register_member(const Answer& seen, std::string& error) {
   value.addresses = options_.addresses;
   value.copies = {view_.leads ? figures_->copied.load() : copy_->stamp().tail.index};
   value.draining = is_draining(seen, options_.member);
-  if (leadership_->is_unfit(now())) value.unfit = {options_.shard};
+  const bool is_fit = take_up_problem_told_.empty() && !leadership_->is_unfit(now());
+  if (!is_fit) value.unfit = {options_.shard};
   const KeyValue* mine = seen.find(key_);
   Member there;
   if (mine != nullptr && decode(mine->value, there) && there.process != process_) {
@@ -493,6 +498,7 @@ bool Membership::lead(std::unique_ptr<store::Store>& store, std::string& error) 
 
 std::string Membership::attend(const std::function<bool()>& is_stopped) {
   const Micros poll = std::clamp(options_.lease / 12, kPollMin, kPollMax);
+  Micros fails_since = kNever;
   for (Micros next_look = 0; !is_stopped();
        std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
     if (now() < next_look) continue;
@@ -501,7 +507,9 @@ std::string Membership::attend(const std::function<bool()>& is_stopped) {
     std::string ignored;  // whether it leads is decided by its lease, and by each append
     if (seen.kind != Answer::Kind::kThen || !register_member(seen, ignored)) continue;
     leadership_->on_view(view_of(seen), now());
-    std::string other = leadership_->hands_over_to(config_.shards > 1, now());
+    fails_since = figures_->copy_fails ? std::min(fails_since, now()) : kNever;
+    const bool fails = fails_since != kNever && now() - fails_since >= kCopyFailsFor;
+    std::string other = leadership_->hands_over_to(fails, now());
     if (!other.empty()) return other;
     if (config_.shards > 1) look_around();
   }

@@ -350,6 +350,7 @@ void ShardStore::on_copied(const store::CommitReport& report) {
     copied_ = std::max<Index>(copied_, report.committed);
     options_.figures->copied = copied_;
     copy_problem_ = report.error;
+    options_.figures->copy_fails = !report.error.empty();
     copy_moved_ = true;
     for (const store::Removed& removed : report.removed) {
       if (removed.first != 0) continue;

@@ -45,6 +45,7 @@ struct LogFigures {
   std::atomic<Index> first{1};
   std::atomic<Index> last{0};
   std::atomic<Index> copied{0};
+  std::atomic<bool> copy_fails{false};  // it cannot be written now
 };
 
 class ShardStore final : public store::Store {

@@ -135,19 +135,22 @@ TEST_F(ClusterLeadership, WhoDrainsOrIsUnfitTakesNone) {
 
 class ClusterHandOver : public ClusterLeadership {
  protected:
-  ClusterHandOver() : leader(member(second(), 1)) {
+  explicit ClusterHandOver(Shard shards = 16) : leader(kKeys, 0, second(), {1, 0}, 1, shards) {
     show(leader, 0);
     lead(leader, leader.wakes_at());
     now = 10 * kSecond;
   }
+  // Of the shards that the test's members are preferred for.
+  std::string first() { return preferred_member(0, 16, kMembers); }
+  std::string second() { return first() == "a" ? "b" : "a"; }
   // Shows it the cluster, and says to whom it hands over.
   std::string look(std::vector<std::string> members, std::vector<std::string> ready,
-                   const std::string& pin = {}, bool balances = true) {
+                   const std::string& pin = {}, bool fails = false) {
     const auto* item = etcd.find(kKeys.leader());
     Leadership::View view{etcd.revision(), KeyValue{kKeys.leader(), item->value, item->created},
                           std::move(members), std::move(ready), pin};
     leader.on_view(std::move(view), now);
-    return leader.hands_over_to(balances, now);
+    return leader.hands_over_to(fails, now);
   }
   static constexpr Micros kWaitMax = 2 * Leadership::kSettledAfter;
 
@@ -155,13 +158,23 @@ class ClusterHandOver : public ClusterLeadership {
   Micros now = 0;
 };
 
+class ClusterHandOverOfOneShard : public ClusterHandOver {
+ protected:
+  ClusterHandOverOfOneShard() : ClusterHandOver(1) {}
+};
+
 TEST_F(ClusterHandOver, GoesToThePreferredOneOnceThatHasBeenThereForAWhile) {
   EXPECT_EQ(look(kMembers, kMembers), "");
   now += Leadership::kSettledAfter - 1;
   EXPECT_EQ(look(kMembers, kMembers), "") << "too early";
   now += kWaitMax;
-  EXPECT_EQ(look(kMembers, kMembers, {}, false), "") << "one shard stays where it is";
   EXPECT_EQ(look(kMembers, kMembers), first());
+}
+
+TEST_F(ClusterHandOverOfOneShard, ItStaysWhereItIs) {
+  EXPECT_EQ(look(kMembers, kMembers), "");
+  now += kWaitMax;
+  EXPECT_EQ(look(kMembers, kMembers), "");
 }
 
 TEST_F(ClusterHandOver, TheTimeBeginsAnewWhenTheOtherGoes) {
@@ -169,20 +182,20 @@ TEST_F(ClusterHandOver, TheTimeBeginsAnewWhenTheOtherGoes) {
   std::erase(others, first());
   EXPECT_EQ(look(kMembers, kMembers), "");
   now += Leadership::kSettledAfter;
-  EXPECT_EQ(look(kMembers, others), "") << "its copy is behind";
+  EXPECT_EQ(look({second()}, {second()}), "");
   now += Leadership::kSettledAfter;
   EXPECT_EQ(look(kMembers, kMembers), "");
   now += Leadership::kSettledAfter - 1;
   EXPECT_EQ(look(kMembers, kMembers), "");
   now += kWaitMax;
-  EXPECT_EQ(look(kMembers, kMembers), first());
+  EXPECT_EQ(look(kMembers, {second()}), "") << "the others' copies are behind";
 }
 
 TEST_F(ClusterHandOver, AnOperatorsWishIsFollowedAtOnce) {
   for (const std::string& wanted : kMembers) {
-    EXPECT_EQ(look(kMembers, kMembers, wanted, false), wanted == second() ? "" : wanted);
+    EXPECT_EQ(look(kMembers, kMembers, wanted), wanted == second() ? "" : wanted);
   }
-  EXPECT_EQ(look(kMembers, {second()}, first(), false), "") << "its copy is behind";
+  EXPECT_EQ(look(kMembers, {second()}, first()), "") << "its copy is behind";
   now += kWaitMax;
   EXPECT_EQ(look(kMembers, kMembers, second()), "") << "though it is not the preferred one";
 }
@@ -190,11 +203,16 @@ TEST_F(ClusterHandOver, AnOperatorsWishIsFollowedAtOnce) {
 TEST_F(ClusterHandOver, WhoDrainsHandsOverToWhoCanLead) {
   std::vector<std::string> others = kMembers;
   std::erase(others, second());
-  EXPECT_EQ(look(others, {}, {}, false), "") << "nobody can";
-  EXPECT_EQ(look(others, {others.back()}, {}, false), others.back());
-  EXPECT_EQ(look(others, others, {}, false), preferred_member(0, 1, others));
+  EXPECT_EQ(look(others, {}), "") << "nobody can";
+  EXPECT_EQ(look(others, {others.back()}), others.back());
+  EXPECT_EQ(look(others, others), preferred_member(0, 16, others));
   leader.depose();
-  EXPECT_EQ(look(others, others, {}, false), "") << "it leads no longer";
+  EXPECT_EQ(look(others, others), "") << "it leads no longer";
+}
+
+TEST_F(ClusterHandOver, WhoFailsHandsOverToWhoDoesNot) {
+  EXPECT_EQ(look(kMembers, {second()}, {}, true), "") << "nobody else can";
+  EXPECT_EQ(look(kMembers, kMembers, second(), true), first()) << "whatever an operator wants";
 }
 
 TEST_F(ClusterLeadership, TermsRise) {
