@@ -233,7 +233,9 @@ Load::Load(const ctl::Options& connection, const LoadOptions& options)
   figures_.job = options.job;
   if (figures_.job.empty()) {
     figures_.job = fmt::format("syncbench-{}-{}", getpid(), now_ns() / 1'000'000);
-  } else if (own_job()) {
+  }
+  if (!link_.choose(figures_.job)) fail_link();
+  if (!options.job.empty() && own_job()) {
     throw LoadError(
         ctl::kExitUsage,
         fmt::format("--job {}: there is such a job; syncbench needs one of its own", figures_.job));
@@ -263,6 +265,7 @@ void Load::fail_link() const {
 void Load::open_drivers(const ctl::Address& address) {
   client::SessionOptions options;
   options.link.client_name = "syncbench";
+  if (link_.shards() > 1) options.link.shard = static_cast<std::int32_t>(link_.shard());
   options.reconnect_timeout_us = timeout_ms_ * 1000;
   const bool asks = options_.ask_share > 0 && std::ranges::any_of(questions_, is_for_operator);
   for (std::size_t i = 0; i < options_.connections + (asks ? 1 : 0); ++i) {

@@ -42,16 +42,38 @@ int complain(int code, const std::string& text) {
   return code;
 }
 
+int exit_code(const DaemonLink& link) {
+  return link.failure() == DaemonLink::Failure::kRefused ? kExitRefused : kExitUnreachable;
+}
+
 int failed(const DaemonLink& link) {
-  const bool refused = link.failure() == DaemonLink::Failure::kRefused;
-  return complain(refused ? kExitRefused : kExitUnreachable, link.error());
+  return complain(exit_code(link), link.error());
 }
 
 int open_link(DaemonLink& link, const Options& options) {
   Address address;
   std::string error;
   if (!how_to_ask(options, address, error)) return complain(kExitUsage, error);
-  return link.open(address, options.timeout_ms) ? kExitOk : failed(link);
+  if (!link.open(address, options.timeout_ms)) return failed(link);
+  return options.job.empty() || link.choose(options.job) ? kExitOk : failed(link);
+}
+
+std::string missing_shard(const DaemonLink& link, std::uint32_t shard) {
+  std::string_view error = link.error();
+  const std::string name = fmt::format("shard {}: ", shard);
+  if (error.starts_with(name)) error.remove_prefix(name.size());
+  return fmt::format("shard {} is missing: {}", shard, error);
+}
+
+int for_each_shard(DaemonLink& link, const std::function<bool()>& ask) {
+  int code = kExitOk;
+  for (std::uint32_t shard = 0; shard < link.shards(); ++shard) {
+    const bool is_chosen = link.shards() == 1 || link.choose(shard);
+    if (is_chosen && ask()) continue;
+    if (link.shards() == 1) return failed(link);
+    code = std::max(code, complain(exit_code(link), missing_shard(link, shard)));
+  }
+  return code;
 }
 
 int for_each_record(const Options& options, const std::function<void(const Record&)>& use) {

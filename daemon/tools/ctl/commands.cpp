@@ -9,6 +9,7 @@
 #include <cstring>
 #include <fstream>
 #include <iostream>
+#include <iterator>
 #include <optional>
 #include <set>
 
@@ -57,11 +58,23 @@ nlohmann::json member_json(const wire::WorkerStatus& w) {
   return out;
 }
 
-// Opens a link and asks one thing, which changes nothing.
-template <class Reply>
-int ask(const Options& options, DaemonLink& link, const wire::Body& request, Reply& reply) {
-  if (const int code = open_link(link, options); code != kExitOk) return code;
-  return link.read(request, reply) ? kExitOk : failed(link);
+void print_status(const wire::StatusReply& s, const std::string& endpoint) {
+  std::cout << fmt::format(
+      "syncd {} at {}, pid {}, up {}\n"
+      "store    {} ({}{})\n"
+      "jobs     {}\n"
+      "workers  {}\n"
+      "sessions {}\n"
+      "pushes   {}\n"
+      "frames   {} in, {} out\n",
+      plain(s.server_version), endpoint, s.pid, format_duration(s.now_us - s.started_us),
+      plain(s.store), s.mode, s.read_only ? ", READ-ONLY" : "", s.jobs, s.workers, s.sessions,
+      s.pushes, s.frames_in, s.frames_out);
+  if (s.read_only) {
+    std::cout << fmt::format("problem  pushes are refused for {}: {}\n",
+                             format_duration(s.now_us - s.store_error_since_us),
+                             plain(s.store_error));
+  }
 }
 
 // Tells the daemon to do something.
@@ -97,49 +110,55 @@ int list_workers(const Options& options, bool with_data, std::vector<wire::Worke
 
 int run_status(const Options& options) {
   DaemonLink link;
-  wire::StatusReply s;
-  if (const int code = ask(options, link, wire::StatusRequest{}, s); code != kExitOk) return code;
-  if (options.json) {
-    print(to_json(s));
-    return kExitOk;
-  }
-  std::cout << fmt::format(
-      "syncd {} at {}, pid {}, up {}\n"
-      "store    {} ({}{})\n"
-      "jobs     {}\n"
-      "workers  {}\n"
-      "sessions {}\n"
-      "pushes   {}\n"
-      "frames   {} in, {} out\n",
-      plain(s.server_version), link.endpoint(), s.pid, format_duration(s.now_us - s.started_us),
-      plain(s.store), s.mode, s.read_only ? ", READ-ONLY" : "", s.jobs, s.workers, s.sessions,
-      s.pushes, s.frames_in, s.frames_out);
-  if (s.read_only) {
-    std::cout << fmt::format("problem  pushes are refused for {}: {}\n",
-                             format_duration(s.now_us - s.store_error_since_us),
-                             plain(s.store_error));
-  }
-  return kExitOk;
+  if (const int code = open_link(link, options); code != kExitOk) return code;
+  const bool has_shards = link.shards() > 1;
+  nlohmann::json all = nlohmann::json::array();
+  const auto show = [&] {
+    wire::StatusReply s;
+    if (!link.read(wire::StatusRequest{}, s)) return false;
+    if (options.json) {
+      all.push_back(to_json(s));
+      if (has_shards) all.back()["shard"] = link.shard();
+      return true;
+    }
+    if (has_shards) std::cout << fmt::format("shard {} of {}\n", link.shard(), link.shards());
+    print_status(s, link.endpoint());
+    return true;
+  };
+  const int code = for_each_shard(link, show);
+  if (options.json && has_shards) print(all);
+  if (options.json && !has_shards && code == kExitOk) print(all.front());
+  return code;
 }
 
 int run_jobs(const Options& options) {
   DaemonLink link;
-  wire::JobsReply reply;
-  if (const int code = ask(options, link, wire::JobsRequest{}, reply); code != kExitOk) return code;
-  if (reply.omitted > 0) {
+  if (const int code = open_link(link, options); code != kExitOk) return code;
+  wire::JobsReply all;
+  const auto add = [&] {
+    wire::JobsReply reply;
+    if (!link.read(wire::JobsRequest{}, reply)) return false;
+    all.omitted += reply.omitted;
+    std::ranges::move(reply.jobs, std::back_inserter(all.jobs));
+    return true;
+  };
+  const int code = for_each_shard(link, add);
+  if (code != kExitOk && link.shards() == 1) return code;
+  std::ranges::sort(all.jobs, {}, &wire::JobStatus::id);
+  if (all.omitted > 0) {
     // On standard error, so that --json stays JSON.
-    std::cerr << "syncctl: " << reply.omitted
+    std::cerr << "syncctl: " << all.omitted
               << " more jobs do not fit an answer and are not shown; running ones come first\n";
   }
   print_all(
-      options, reply.jobs, [](const wire::JobStatus& j) { return fields_json(j); },
+      options, all.jobs, [](const wire::JobStatus& j) { return fields_json(j); },
       {"ID", "JOB", "POLICY", "STATE", "WORKERS", "CLOCKS", "PUSHES", "WAITING", "NOTE"},
       [](const wire::JobStatus& j) {
         std::vector<std::string> cells = job_cells(j);
         cells.back() = or_dash(noted(j));
         return cells;
       });
-  return kExitOk;
+  return code;
 }
 
 int run_workers(const Options& options) {
@@ -303,12 +322,17 @@ int run_checkpoint(const Options& options) {
   wire::Ok ok;
   const std::string& to = options.other;
   if (!link.call(wire::CheckpointRequest{to}, ok)) return failed(link);
+  const bool has_shards = link.shards() > 1;
   if (options.json) {
-    print({{"backup", to}});
+    nlohmann::json copied = {{"backup", to}};
+    if (has_shards) copied["shard"] = link.shard();
+    print(copied);
   } else {
     std::cout << fmt::format(
-        "{0} has copied its store to {1}; to check the copy, run there: syncctl store check {1}\n",
-        link.endpoint(), to);
+        "{0} has copied its store{2} to {1}; to check the copy, run there: syncctl store check "
+        "{1}\n",
+        link.endpoint(), to,
+        has_shards ? fmt::format(" (shard {} of {})", link.shard(), link.shards()) : "");
   }
   return kExitOk;
 }

@@ -1,6 +1,8 @@
 // See daemon_link.h.
 #include "daemon/tools/ctl/daemon_link.h"
 
+#include "proto/base/shard.h"
+
 namespace syncd::ctl {
 
 using client::Ask;
@@ -19,22 +21,43 @@ bool DaemonLink::open(const Address& address, std::int64_t timeout_ms) {
   connect_timeout_ms_ = timeout_ms * static_cast<std::int64_t>(address.endpoints.size());
   client::SessionOptions options;
   options.link.client_name = "syncctl";
+  options.link.client_version = SYNCD_VERSION;
+  options.link.token = address.token;
   options.one_round = true;
-  driver_ = make_driver(address, options);
-  std::string error;
-  return driver_->start(error) ? connect() : fail(Failure::kUnreachable, error);
-}
-
-bool DaemonLink::connect() {
-  if (perform([](Session& session, const Ask& ask) { session.connect(ask); },
-              connect_timeout_ms_)) {
+  options.take_over_us = timeout_ms * 1000;
+  const bool opened = take(client::Drivers::open(address.endpoints, options, address.tls,
+                                                 connect_timeout_ms_ * 1000, drivers_));
+  if (opened) {
+    driver_ = drivers_->first();
+    shard_ = drivers_->first_shard();
     endpoint_ = std::get<client::ConnectResult>(completion_.result).endpoint;
-    return true;
-  }
-  if (failure_ == Failure::kUnreachable) {
+  } else if (failure_ == Failure::kUnreachable) {
     error_ += ": is syncd running? Name its address with --addr";
   }
+  return opened;
+}
+
+bool DaemonLink::choose(const std::string& job) {
+  return choose(shard_of(job, shards()));
+}
+
+bool DaemonLink::choose(std::uint32_t shard) {
+  if (shard == shard_) return true;
+  const std::int64_t timeout_ms = missing_.erase(shard) != 0 ? 1 : connect_timeout_ms_;
+  if (take(drivers_->driver_of(shard, timeout_ms * 1000, driver_))) {
+    shard_ = shard;
+    if (connect(timeout_ms)) return true;
+  }
+  missing_.insert(shard);
   return false;
+}
+
+bool DaemonLink::connect(std::int64_t timeout_ms) {
+  if (!perform([](Session& session, const Ask& ask) { session.connect(ask); }, timeout_ms)) {
+    return false;
+  }
+  endpoint_ = std::get<client::ConnectResult>(completion_.result).endpoint;
+  return true;
 }
 
 bool DaemonLink::ask(const wire::Body& request) {
@@ -42,7 +65,11 @@ bool DaemonLink::ask(const wire::Body& request) {
 }
 
 bool DaemonLink::perform(const client::MakeCall& make, std::int64_t timeout_ms) {
-  completion_ = driver_->perform(make, timeout_ms * 1000);
+  return take(driver_->perform(make, timeout_ms * 1000));
+}
+
+bool DaemonLink::take(client::Completion completion) {
+  completion_ = std::move(completion);
   switch (completion_.status) {
     case Status::kOk:
       return true;

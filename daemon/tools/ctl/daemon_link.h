@@ -1,11 +1,13 @@
-// A tool's connection to a running daemon: ask, wait, answer. One thread.
+// A tool's connection to a running daemon, or to the daemons of a cluster's shards, of which one at
+// a time is asked: ask, wait, answer. One thread.
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
-#include "libclient/driver.h"
+#include "libclient/drivers.h"
 
 namespace syncd::ctl {
 
@@ -28,9 +30,19 @@ class DaemonLink {
     kRefused,      // the daemon answered with an error
   };
 
-  // Connects to the first endpoint that answers. Blocks for at most timeout_ms per endpoint. False:
-  // error() says what was tried and what can be done.
+  // Connects to the first endpoint that answers, whose daemon is asked from then on. Blocks for at
+  // most timeout_ms per endpoint. Of several endpoints each is tried again for timeout_ms, in which
+  // another daemon may take over. False: error() says what was tried and what can be done.
   bool open(const Address& address, std::int64_t timeout_ms);
+
+  // After open(): the cluster's shards, 1 without any, and that of the daemon which is asked.
+  std::uint32_t shards() const { return drivers_->shards(); }
+  std::uint32_t shard() const { return shard_; }
+  // Asks the daemon of this job from then on, by its name or "#id"; or that of a shard. False: it
+  // cannot be reached. The next time it is not waited for: whoever asks for all, again and again,
+  // has the others without delay.
+  bool choose(const std::string& job);
+  bool choose(std::uint32_t shard);
 
   // Sends one request and waits for its answer, which is of type Reply, or the call fails.
   template <class Reply>
@@ -41,8 +53,8 @@ class DaemonLink {
   // new one.
   template <class Reply>
   bool read(const wire::Body& request, Reply& reply) {
-    const bool answered =
-        ask(request) || (failure_ == Failure::kUnreachable && connect() && ask(request));
+    const bool answered = ask(request) || (failure_ == Failure::kUnreachable &&
+                                           connect(connect_timeout_ms_) && ask(request));
     return answered && take(reply);
   }
 
@@ -51,9 +63,10 @@ class DaemonLink {
   const std::string& endpoint() const { return endpoint_; }  // the one that answered
 
  private:
-  bool connect();
+  bool connect(std::int64_t timeout_ms);
   bool ask(const wire::Body& request);
   bool perform(const client::MakeCall& make, std::int64_t timeout_ms);
+  bool take(client::Completion completion);
   bool fail(Failure failure, std::string error);
   template <class Reply>
   bool take(Reply& reply) {
@@ -63,7 +76,10 @@ class DaemonLink {
                 "the daemon answered with an unexpected " + std::string(wire::body_name(answer)));
   }
 
-  std::unique_ptr<client::Driver> driver_;
+  std::shared_ptr<client::Drivers> drivers_;
+  std::shared_ptr<client::Driver> driver_;  // that is asked
+  std::uint32_t shard_ = 0;
+  std::set<std::uint32_t> missing_;  // shards that could not be reached the last time
   std::int64_t timeout_ms_ = 0;
   std::int64_t connect_timeout_ms_ = 0;
   client::Completion completion_;

@@ -24,6 +24,9 @@ using namespace syncd::ctl;
 
 constexpr const char* kFooter =
     "JOB is a job's name (of several by one name, the latest) or #ID.\n"
+    "Of several addresses each is tried again for --timeout-ms. In a cluster with shards, any "
+    "daemon that\n"
+    "serves one will do; a shard that cannot be asked is named on standard error (exit code 3).\n"
     "Exit codes: 0 done, 1 the daemon refused, 2 the command line is wrong, 3 no daemon answered,\n"
     "4 a store could not be read or a file not written.\n"
     "Environment, where the option is not given: SYNCD_ADDR (--addr), SYNCD_TOKEN_FILE,\n"
@@ -32,7 +35,9 @@ constexpr const char* kFooter =
 constexpr const char* kStatusKeys =
     "JSON keys: version, pid, started_us, now_us (since the Unix epoch), store, mode, sessions, "
     "jobs,\nworkers, pushes, frames_in, frames_out, read_only, store_error, store_error_since_us "
-    "(null: none),\ncommit_failures, records_removed (by retention).";
+    "(null: none),\ncommit_failures, records_removed (by retention). Of a cluster with shards it "
+    "is a list with one "
+    "object\nfor each daemon that answers, with the key shard, too.";
 constexpr const char* kJobsKeys =
     "JSON: a list of objects with the keys id, name, policy, state (waiting, running, stopped), "
     "epoch,\nexpected_workers, active_workers, clock_min, clock_max, pushes, waiting, note, "
@@ -243,7 +248,9 @@ kept_checkpoints (of removed jobs, how many) and problems (of those).)"),
       R"(The daemon makes the copy on its own machine: TO must be an absolute path, and the daemon's user must
 be able to write there. The copy holds everything that was acknowledged before. Workers continue
 meanwhile. You need the rights of auth.admin. Files that no longer change are hard links if both are
-on one file system. With --store, syncctl copies a store on this machine whose daemon is down.)");
+on one file system. Of a cluster with shards, the daemon at the first address that answers copies the
+shard that it serves, and says which. With --store, syncctl copies a store on this machine whose daemon
+is down.)");
   backup->add_option("TO", options.other, "The copy, a directory that is not there yet")
       ->required();
   backup->add_option("--store", options.store,

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <deque>
 #include <iostream>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
@@ -40,18 +41,33 @@ constexpr int kLookMs = 1000;  // how often it is looked whether one is
 
 using Clock = std::chrono::steady_clock;
 
-// Whether the answer is whole; if not, the link says why.
-bool take_sample(DaemonLink& link, const std::string& job, TopSample& sample) {
-  wire::StatusReply status;
+// All jobs, with one daemon's clock. Those of a shard that cannot be asked are not there, and
+// `missing` says so.
+bool take_all(DaemonLink& link, TopSample& sample, std::string& missing) {
+  bool is_answered = false;
+  for (std::uint32_t shard = 0; shard < link.shards(); ++shard) {
+    wire::StatusReply status;
+    wire::JobsReply jobs;
+    if (!link.choose(shard) || !link.read(wire::JobsRequest{}, jobs) ||
+        !link.read(wire::StatusRequest{}, status)) {
+      missing = missing_shard(link, shard);
+      continue;
+    }
+    is_answered = true;
+    sample.now_us = std::max(sample.now_us, status.now_us);
+    std::ranges::move(jobs.jobs, std::back_inserter(sample.jobs));
+  }
+  std::ranges::sort(sample.jobs, {}, &wire::JobStatus::id);
+  return is_answered;
+}
+
+// Whether there is an answer; if not, the link says why. `missing`: a part that is not there.
+bool take_sample(DaemonLink& link, const std::string& job, TopSample& sample,
+                 std::string& missing) {
+  sample.one_job = !job.empty();
+  if (job.empty()) return take_all(link, sample, missing);
   wire::JobsReply jobs;
   if (!link.read(wire::JobsRequest{}, jobs)) return false;
-  sample.one_job = !job.empty();
-  if (job.empty()) {
-    if (!link.read(wire::StatusRequest{}, status)) return false;
-    sample.now_us = status.now_us;
-    sample.jobs = std::move(jobs.jobs);
-    return true;
-  }
   if (const wire::JobStatus* found = find_job(jobs.jobs, job)) sample.jobs = {*found};
   return read_workers(link, job, sample.workers, sample.now_us);
 }
@@ -90,13 +106,15 @@ class Sampler {
 
   Micros interval_us() const { return interval_.count(); }
 
-  // What has come since; `error` is that of the latest attempt, empty if it was answered.
-  bool take(std::optional<TopSample>& sample, std::string& error) {
+  // What has come since; `error` is that of the latest attempt, empty if it was answered, and
+  // `missing` what of it was not.
+  bool take(std::optional<TopSample>& sample, std::string& error, std::string& missing) {
     std::uint64_t count = 0;
     if (read(wake_, &count, sizeof count) < 0) return false;
     const std::lock_guard lock(mutex_);
     sample = std::exchange(sample_, std::nullopt);
     error = error_;
+    missing = missing_;
     return true;
   }
 
@@ -109,9 +127,11 @@ class Sampler {
     Clock::time_point next = Clock::now();
     while (true) {
       TopSample sample;
-      const bool answered = take_sample(link_, job_, sample);
+      std::string missing;
+      const bool answered = take_sample(link_, job_, sample, missing);
       {
         const std::lock_guard lock(mutex_);
+        missing_ = answered ? missing : std::string();
         if (answered) sample_ = std::move(sample);
         error_ = answered ? std::string() : link_.error();
       }
@@ -129,6 +149,7 @@ class Sampler {
   std::mutex mutex_;
   std::optional<TopSample> sample_;
   std::string error_;
+  std::string missing_;
 };
 
 bool wants_colours() {
@@ -140,10 +161,12 @@ bool wants_colours() {
 
 int show_once(DaemonLink& link, const Options& options, Micros interval_us, TopSort sort) {
   Samples samples;
+  std::string missing;
   for (int i = 0; i < 2; ++i) {
     if (i > 0) std::this_thread::sleep_for(std::chrono::microseconds(interval_us));
     TopSample sample;
-    if (!take_sample(link, options.job, sample)) return failed(link);
+    missing.clear();
+    if (!take_sample(link, options.job, sample, missing)) return failed(link);
     samples.add(std::move(sample));
   }
   TopView view;
@@ -157,7 +180,7 @@ int show_once(DaemonLink& link, const Options& options, Micros interval_us, TopS
   std::vector<std::string> lines = render_top(view);
   lines.pop_back();  // the keys
   for (const std::string& line : lines) std::cout << line << "\n";
-  return kExitOk;
+  return missing.empty() ? kExitOk : complain(kExitUnreachable, missing);
 }
 
 // What the keys do to what is shown. False: quit.
@@ -207,13 +230,14 @@ int show_live(Sampler& sampler, TopSort sort) {
   view.notice = "asking the daemon ...";
   Clock::time_point answered = Clock::now();
   std::string error;
+  std::string missing;
   Terminal terminal;
   while (true) {
     std::optional<TopSample> sample;
-    if (sampler.take(sample, error) && sample) {
+    if (sampler.take(sample, error, missing) && sample) {
       samples.add(std::move(*sample));
       answered = Clock::now();
-      view.notice.clear();
+      view.notice = missing;
     }
     const auto old_us =
         std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - answered).count();
@@ -270,7 +294,8 @@ int run_top(const Options& options) {
   auto* link = new DaemonLink;
   if (const int code = open_link(*link, options); code != kExitOk) return code;
   TopSample first;
-  if (!take_sample(*link, options.job, first)) return failed(*link);
+  std::string missing;
+  if (!take_sample(*link, options.job, first, missing)) return failed(*link);
   if (options.once) return show_once(*link, options, interval_us, sort);
   const int number = show_live(*new Sampler(*link, options.job, interval_us), sort);
   // The thread may be anywhere, so nothing of the process is taken down in order.
