@@ -7,6 +7,7 @@
 #include "libclient/endpoint.h"
 #include "proto/base/check.h"
 #include "proto/base/plain_text.h"
+#include "proto/base/shard.h"
 #include "proto/base/text.h"
 
 namespace syncd::client {

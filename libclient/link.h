@@ -50,8 +50,6 @@ inline constexpr TimeUs kRoundPauseMaxUs = 1'000'000;
 inline constexpr unsigned kFollowsMax = 8;
 inline constexpr std::size_t kLearnedEndpointsMax = 16;
 inline constexpr TimeUs kRetryAfterMaxUs = 10'000'000;  // whatever a Redirect says
-// A Welcome that says more is broken.
-inline constexpr std::uint32_t kShardsMax = 1024;
 // How long the daemon may take to close a connection after it announced that it shuts down.
 inline constexpr TimeUs kDrainTimeoutUs = 5'000'000;
 

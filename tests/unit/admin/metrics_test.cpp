@@ -26,7 +26,7 @@ std::string read_file(const char* path) {
 Snapshot snapshot_of(std::size_t jobs) {
   Snapshot snapshot;
   snapshot.server.version = "1.2";
-  snapshot.member = {"lab", "node-b", "node-a", false, 77, 11, 20, 18, "etcd does not answer"};
+  snapshot.member = {"lab", "node-b", 0, "node-a", false, 77, 11, 20, 18, "etcd does not answer"};
   snapshot.server.certificates.certificate.until_s = 1'800'000'000;
   snapshot.server.certificates.authorities = {{0, 1'900'000'000}};
   for (std::size_t i = 0; i < jobs; ++i) {
