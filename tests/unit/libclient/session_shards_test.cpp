@@ -2,6 +2,7 @@
 // to addresses that it must not use.
 #include <gmock/gmock.h>
 
+#include "proto/base/shard.h"
 #include "script.h"
 
 namespace syncd::client {
