@@ -274,10 +274,4 @@ std::string draining_key(std::string_view cluster, std::string_view member) {
   return draining_keys(cluster) + std::string(member);
 }
 
-std::optional<JobId> job_id(JobId counter, Shard shard, Shard shards) {
-  const std::uint64_t id = std::uint64_t{counter} * shards + shard;
-  if (counter == 0 || id > UINT32_MAX) return std::nullopt;
-  return static_cast<JobId>(id);
-}
-
 }  // namespace syncd::cluster

@@ -149,6 +149,8 @@ class ShardKeys {
   // Before all members that follow or lead this shard; of one of them.
   std::string members() const { return prefix_ + "members/"; }
   std::string member(std::string_view name) const { return members() + std::string(name); }
+  // The name of the member that the last leader gave the shard to.
+  std::string successor() const { return prefix_ + "successor"; }
   // The name of the member that an operator wants to lead.
   std::string pin() const { return prefix_ + "pin"; }
   std::string tail() const { return prefix_ + "tail"; }
@@ -181,10 +183,5 @@ std::string config_key(std::string_view cluster);
 // Before all marks by which operators drain members; of one member.
 std::string draining_keys(std::string_view cluster);
 std::string draining_key(std::string_view cluster, std::string_view member);
-
-// ---- numbers
-
-// The id of a shard's counter-th job, from 1. Nothing: ids have run out.
-std::optional<JobId> job_id(JobId counter, Shard shard, Shard shards);
 
 }  // namespace syncd::cluster

@@ -46,7 +46,11 @@ void Leadership::on_view(View view, Micros now) {
   if (view.revision < seen_at_) return;
   members_ = std::move(view.members);
   ready_ = std::move(view.ready);
-  pin_ = std::move(view.pin);
+  successor_ = std::move(view.successor);
+  if (view.pin != pin_) {
+    pin_ = std::move(view.pin);
+    is_pin_new_ = state_ == State::kLeads;
+  }
   see_leader(view.revision, std::move(view.leader), now);
 }
 
@@ -64,7 +68,9 @@ Micros Leadership::takes_at() const {
   if (seen_at_ == 0 || leader_ || std::ranges::find(members_, member_) == members_.end()) {
     return kNever;
   }
-  const bool preferred = preferred_member(shard_, shards_, members_, pin_) == member_;
+  const bool is_given = std::ranges::find(members_, successor_) != members_.end();
+  const std::string& wanted = is_given ? successor_ : pin_;
+  const bool preferred = preferred_member(shard_, shards_, members_, wanted) == member_;
   return std::max(unfit_until_, free_since_ + (preferred ? 0 : kOthersWait + jitter_));
 }
 
@@ -93,14 +99,14 @@ std::optional<Attempt> Leadership::next(Micros now) {
     state_ = State::kCreates;
     transaction.compares = {{keys_.leader(), 0}};
     if (condition_) transaction.compares.push_back(*condition_);
-    transaction.then = {{Op::Kind::kPutOnLease, keys_.leader(), value_}};
+    transaction.then = {{Op::Kind::kPutOnLease, keys_.leader(), value_},
+                        {Op::Kind::kDelete, keys_.successor()}};
     transaction.otherwise = {{Op::Kind::kGet, keys_.leader()}};
   } else if (state_ == State::kReads) {
     read_from_ = copied_ + 1;
     transaction = take_over_read(keys_, read_from_);
   } else {
-    transaction.compares = {{keys_.leader(), term_.revision}, {keys_.leader(), 0, value_}};
-    transaction.then = {{Op::Kind::kDelete, keys_.leader()}};
+    transaction = hand_over({});
     transaction.otherwise = {{Op::Kind::kGet, keys_.leader()}};
   }
   under_way_ = true;
@@ -178,13 +184,23 @@ std::string Leadership::hands_over_to(bool fails, Micros now) {
     better_.clear();
     return {};
   }
-  if (gives_up || best == pin_) return best;
+  if (gives_up || (best == pin_ && is_pin_new_)) return best;
   if (best != better_) {
     better_ = best;
     better_since_ = now;
   }
   const Micros spread = jitter_ * (kSettledAfter / kOthersWait);
-  return shards_ > 1 && now - better_since_ >= kSettledAfter + spread ? best : std::string();
+  return (shards_ > 1 || best == pin_) && now - better_since_ >= kSettledAfter + spread
+             ? best
+             : std::string();
+}
+
+Transaction Leadership::hand_over(const std::string& successor) const {
+  Transaction change;
+  change.compares = {{keys_.leader(), term_.revision}, {keys_.leader(), 0, value_}};
+  change.then = {{Op::Kind::kDelete, keys_.leader()}};
+  if (!successor.empty()) change.then.push_back({Op::Kind::kPut, keys_.successor(), successor});
+  return change;
 }
 
 void Leadership::depose() {

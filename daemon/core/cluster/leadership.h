@@ -50,6 +50,7 @@ class Leadership {
     std::vector<std::string> members;  // that live, and neither drain nor are unfit for this shard
     std::vector<std::string> ready = {};  // of these: whose copies are close to the log's end
     std::string pin = {};                 // the member that an operator wants to lead; empty: none
+    std::string successor = {};           // that the last leader gave it to; empty: to nobody
   };
   void on_view(View view, Micros now);
 
@@ -65,8 +66,8 @@ class Leadership {
   void on_answer(std::uint64_t attempt, const Answer& answer, Micros now);
 
   // Of who leads: the member that it is to hand the shard over to now. Empty: none. At once, if an
-  // operator wants the other one or has drained this member, or if this one `fails`; else, where
-  // there are several shards, after a while.
+  // operator has just said so or has drained this member, or if this one `fails`; else, where there
+  // are several shards or an operator wants the other one, after a while.
   std::string hands_over_to(bool fails, Micros now);
 
   State state() const { return state_; }
@@ -79,6 +80,8 @@ class Leadership {
 
   // Another leads, or the lease is over: nothing is sent about the key.
   void depose();
+  // Of who leads, and has stopped: gives the key up, to a member who takes it at once.
+  Transaction hand_over(const std::string& successor) const;
   // Deletes the key, until the outcome is known.
   void give_up();
   // The same, because this member cannot lead it: it tries again after 1 s, the next time later.
@@ -113,6 +116,8 @@ class Leadership {
   std::vector<std::string> members_;
   std::vector<std::string> ready_;
   std::string pin_;
+  bool is_pin_new_ = false;  // it came while this member led
+  std::string successor_;
   std::string better_;  // than this member, who leads
   Micros better_since_ = 0;
 

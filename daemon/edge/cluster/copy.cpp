@@ -24,8 +24,10 @@ constexpr Micros kProgressEvery = 1'000'000;
 std::string to_text(const Stamp& stamp) {
   std::string text;
   for (const std::uint8_t byte : stamp.cluster) text += fmt::format("{:02x}", byte);
-  return fmt::format("{} {} {} {:x} {}", text, stamp.generation, stamp.tail.index,
-                     stamp.tail.nonce.process, stamp.tail.nonce.count);
+  text += fmt::format(" {} {} {:x} {}", stamp.generation, stamp.tail.index,
+                      stamp.tail.nonce.process, stamp.tail.nonce.count);
+  if (stamp.shards != 1) text += fmt::format(" {}", stamp.shards);
+  return text;
 }
 
 bool parse_stamp(const std::string& text, Stamp& stamp) {
@@ -38,8 +40,8 @@ bool parse_stamp(const std::string& text, Stamp& stamp) {
     stamp.cluster[i] = static_cast<std::uint8_t>(byte);
   }
   unsigned long long generation = 0, index = 0, process = 0, count = 0;
-  if (std::sscanf(text.c_str() + 2 * stamp.cluster.size(), " %llu %llu %llx %llu", &generation,
-                  &index, &process, &count) != 4) {
+  if (std::sscanf(text.c_str() + 2 * stamp.cluster.size(), " %llu %llu %llx %llu %u", &generation,
+                  &index, &process, &count, &stamp.shards) < 4) {
     return false;
   }
   stamp.generation = generation;
@@ -129,6 +131,7 @@ bool Copy::take_all(const Config& config, const TakeOver& read, std::string& err
   if (!follows && !begin_anew(config, read, error)) return false;
   stamp_.cluster = config.cluster;
   stamp_.generation = config.generation;
+  stamp_.shards = config.shards;
   store::Batch batch;
   if (!follow(read, error) || !take_snapshots(read, false, batch, error)) return false;
   if (!batch.snapshots.empty() && !submit(std::move(batch), error)) return false;
@@ -157,7 +160,7 @@ bool Copy::begin_anew(const Config& config, const TakeOver& read, std::string& e
   store::Batch batch;
   if (!take_snapshots(read, true, batch, error)) return false;
   const Nonce nonce = read.log.empty() ? read.tail.nonce : read.log.front().previous;
-  stamp_ = {config.cluster, config.generation, {read.first.index - 1, nonce}};
+  stamp_ = {config.cluster, config.generation, {read.first.index - 1, nonce}, config.shards};
   batch.stamp = to_text(stamp_);
   return submit(std::move(batch), error);
 }

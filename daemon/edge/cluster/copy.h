@@ -26,6 +26,7 @@ struct Stamp {
   std::array<std::uint8_t, 16> cluster{};
   std::uint64_t generation = 0;  // 0: the copy is empty
   Tail tail;
+  Shard shards = 1;  // of the cluster
 
   bool operator==(const Stamp&) const = default;
 };

@@ -34,9 +34,13 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 // How clients reach this member: "tls:node-a:7117".
 std::vector<std::string> addresses_of(const config::Config& config) {
   const auto& advertised = config.cluster.advertised;
+  const bool has_others = std::ranges::any_of(
+      config.tcp, [](const net::TcpAddress& address) { return !address.is_loopback(); });
   std::vector<std::string> addresses;
   for (net::TcpAddress address : advertised.empty() ? config.tcp : advertised) {
     if (address.host == "0.0.0.0" || address.host == "::") address.host = this_host();
+    // Which leads others to themselves.
+    if (address.is_loopback() && has_others) continue;
     addresses.push_back((config.has_tls() ? "tls:" : "tcp:") + address.text());
   }
   return addresses;
@@ -161,7 +165,10 @@ void Host::leave() {
 }
 
 void Host::follow_again() {
-  leave();
+  // From here on nobody turns the loop, which would take them.
+  std::signal(SIGTERM, SIG_DFL);
+  std::signal(SIGINT, SIG_DFL);
+  membership_->leave(successor_);
   options_.on_restart();
   start_anew();
 }

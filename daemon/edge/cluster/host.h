@@ -64,7 +64,8 @@ class Host {
   void close();
   // After the store was closed: the next leader need not wait for the lease.
   void leave();
-  // The same, and the program starts anew and follows.
+  // The same, for the member that on_hand_over() has named; and the program starts anew and
+  // follows.
   [[noreturn]] void follow_again();
 
   // Any thread, after follow().

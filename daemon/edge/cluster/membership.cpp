@@ -33,6 +33,8 @@ constexpr Micros kReadTimeout = 60'000'000;
 constexpr int kStallLeases = 6;
 // Entries of the log that a copy may lack, and a take-over reads in a moment.
 constexpr Index kReadyWithin = 4'000;
+// Who leads the other shards: each leader reads all of them.
+constexpr Micros kLookAroundEvery = 1'000'000;
 // A leader that cannot write its copy for so long gives the shard to a member that can.
 constexpr Micros kCopyFailsFor = 3'000'000;
 
@@ -236,6 +238,7 @@ Answer Membership::ask() {
                                  {Op::Kind::kGet, keys_.first()},
                                  {Op::Kind::kGet, keys_.tail()},
                                  {Op::Kind::kGet, keys_.pin()},
+                                 {Op::Kind::kGet, keys_.successor()},
                                  {Op::Kind::kGet, members, "", end_of(members)},
                                  {Op::Kind::kGet, draining, "", end_of(draining)}},
                                 {}},
@@ -253,6 +256,7 @@ Leadership::View Membership::view_of(const Answer& seen) const {
   Leadership::View view{seen.revision, {}, {}, {}};
   if (const KeyValue* leader = seen.find(keys_.leader())) view.leader = *leader;
   if (const KeyValue* pin = seen.find(keys_.pin())) view.pin = pin->value;
+  if (const KeyValue* heir = seen.find(keys_.successor())) view.successor = heir->value;
   Tail tail;
   if (const KeyValue* at = seen.find(keys_.tail())) decode(at->value, tail);
   std::vector<std::string> others;
@@ -499,6 +503,7 @@ bool Membership::lead(std::unique_ptr<store::Store>& store, std::string& error) 
 std::string Membership::attend(const std::function<bool()>& is_stopped) {
   const Micros poll = std::clamp(options_.lease / 12, kPollMin, kPollMax);
   Micros fails_since = kNever;
+  Micros next_look_around = 0;
   for (Micros next_look = 0; !is_stopped();
        std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
     if (now() < next_look) continue;
@@ -511,7 +516,10 @@ std::string Membership::attend(const std::function<bool()>& is_stopped) {
     const bool fails = fails_since != kNever && now() - fails_since >= kCopyFailsFor;
     std::string other = leadership_->hands_over_to(fails, now());
     if (!other.empty()) return other;
-    if (config_.shards > 1) look_around();
+    if (config_.shards > 1 && now() >= next_look_around) {
+      next_look_around = now() + kLookAroundEvery;
+      look_around();
+    }
   }
   return {};
 }
@@ -560,8 +568,12 @@ bool Membership::may_answer() {
   return false;
 }
 
-void Membership::leave() {
+void Membership::leave(const std::string& successor) {
   if (keeper_ == nullptr) return;
+  if (!successor.empty()) {
+    // If it does not happen, the others wait a moment to see who takes it.
+    etcd_.transact(leadership_->hand_over(successor), 0, call_timeout());
+  }
   const LeaseId id = keeper_->id();
   keeper_.reset();
   std::string error;

@@ -76,7 +76,8 @@ class Membership {
   // While the store is read, which may take longer than a lease.
   void hold_lease(bool held) { keeper_->hold(held); }
   // Gives the shard up at once, after the store was closed: others need not wait for the lease.
-  void leave();
+  // `successor`, if not empty, is the one that takes it.
+  void leave(const std::string& successor = {});
 
  private:
   bool check_etcd(bool& is_usable, std::string& error);

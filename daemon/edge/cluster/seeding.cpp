@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <ranges>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -36,32 +37,40 @@ std::string prefix_of(const ShardKeys& keys) {
 
 class Seeder {
  public:
-  Seeder(Etcd& etcd, const std::string& name, Micros timeout)
-      : etcd_(etcd), name_(name), keys_(name, Shard{0}), timeout_(timeout) {}
+  Seeder(Etcd& etcd, const std::string& name, Shard shard, Micros timeout)
+      : etcd_(etcd), name_(name), shard_(shard), keys_(name, shard), timeout_(timeout) {}
 
   // Whether the cluster may be made of a store with this stamp.
   bool check(const Stamp& stamp, std::string& error);
-  bool begin(std::string& error);
+  // Whether the cluster that is there lacks something that the store has.
+  bool is_ahead(const Stamp& stamp, std::string& error);
+  bool has_cluster(const Stamp& stamp) const {
+    return config_created_ != 0 && before_.generation == stamp.generation;
+  }
+  // The cluster that is made: of all shards the same.
+  Config plan(const Stamp& stamp) const;
+  bool begin(const Config& config, std::string& error);
   bool add(store::RecoveredJob&& job, std::string& error);
+  // Of shard 0 last: from there on members can lead.
   bool end(Epoch removed_epoch, std::string& error);
 
   std::size_t jobs() const { return jobs_; }
-  const Config& config() const { return config_; }
   const Tail& tail() const { return log_->tail(); }
 
  private:
   Answer transact(const Transaction& transaction);
-  bool is_ahead(const Stamp& stamp, std::string& error);
   bool drain(Ticket ticket, std::string& error);
 
   Etcd& etcd_;
   const std::string name_;
+  const Shard shard_;
   const ShardKeys keys_;
   const Micros timeout_;
   const KeyValue* there(const Answer& seen) const { return seen.find(config_key(name_)); }
 
   Revision config_created_ = 0;
   Revision leader_created_ = 0;
+  Config before_;
   Config config_;
   Nonce nonces_{random_number(), 0};
   std::optional<ShardLog> log_;
@@ -125,36 +134,38 @@ bool Seeder::check(const Stamp& stamp, std::string& error) {
   leader_created_ = leader == nullptr ? 0 : leader->created;
   const KeyValue* config = there(seen);
   config_created_ = config == nullptr ? 0 : config->created;
-  Config before;
-  before.generation = 0;
-  if (config != nullptr && (!decode(config->value, before) || before.shards != 1)) {
+  before_.generation = 0;
+  if (config != nullptr && !decode(config->value, before_)) {
     error = "cluster '" + name_ + "' is damaged, or of a newer version of syncd";
     return false;
   }
-  if (config != nullptr && (stamp.generation == 0 || stamp.cluster != before.cluster)) {
+  if (config != nullptr && (stamp.generation == 0 || stamp.cluster != before_.cluster)) {
     error = "cluster '" + name_ + "' exists already, and the store is no copy of its history";
     return false;
   }
-  if (before.generation > stamp.generation) {
+  if (before_.generation > stamp.generation) {
     error = fmt::format("the copy is of generation {}, and the cluster of {}", stamp.generation,
-                        before.generation);
+                        before_.generation);
     return false;
   }
-  if (config != nullptr && before.generation == stamp.generation && !is_ahead(stamp, error)) {
-    return false;
-  }
-  config_.shards = 1;
-  config_.cluster = stamp.cluster;
-  if (stamp.generation == 0) {
-    for (std::uint8_t& byte : config_.cluster) byte = static_cast<std::uint8_t>(random_number());
-  }
-  config_.generation = std::max(before.generation, stamp.generation) + 1;
   return true;
+}
+
+Config Seeder::plan(const Stamp& stamp) const {
+  Config config;
+  config.shards = stamp.shards;
+  config.cluster = stamp.cluster;
+  if (stamp.generation == 0) {
+    for (std::uint8_t& byte : config.cluster) byte = static_cast<std::uint8_t>(random_number());
+  }
+  config.generation = std::max(before_.generation, stamp.generation) + 1;
+  return config;
 }
 
 // Takes away what there is of the cluster, so that no member can lead, and begins a log whose first
 // entry is not there any more: an empty copy is made of the snapshots.
-bool Seeder::begin(std::string& error) {
+bool Seeder::begin(const Config& config, std::string& error) {
+  config_ = config;
   const std::string prefix = prefix_of(keys_);
   const std::string leader = encode(Leader{nonces_, kSeeder});
   const Tail tail{1, {nonces_.process, ++nonces_.count}};
@@ -198,6 +209,13 @@ bool Seeder::drain(Ticket ticket, std::string& error) {
 }
 
 bool Seeder::add(store::RecoveredJob&& job, std::string& error) {
+  const JobId id = job.snapshot ? job.snapshot->created.job : job.records.front().job;
+  if (id % config_.shards != shard_) {
+    error = fmt::format(
+        "job #{} of the copy for shard {} is of another shard: are the copies mixed up?", id,
+        shard_);
+    return false;
+  }
   Ticket last = log_->committed();
   if (job.snapshot) {
     log_->add_snapshot(job.snapshot->created.job, job.snapshot->sequence,
@@ -215,13 +233,16 @@ bool Seeder::add(store::RecoveredJob&& job, std::string& error) {
   return drain(last, error);
 }
 
-// From here on members can lead.
 bool Seeder::end(Epoch removed_epoch, std::string& error) {
   Transaction made;
   made.compares = {{keys_.leader(), 0, encode(Leader{{nonces_.process, 0}, kSeeder})}};
-  made.then = {{Op::Kind::kPut, config_key(name_), encode(config_)},
-               {Op::Kind::kPut, keys_.meta(), encode(Meta{1, removed_epoch})},
-               {Op::Kind::kDelete, keys_.leader()}};
+  if (shard_ == 0) {
+    made.then.push_back({Op::Kind::kPut, config_key(name_), encode(config_)});
+    for (Shard shard = 0; shard < config_.shards; ++shard) {
+      made.then.push_back({Op::Kind::kDelete, ShardKeys(name_, shard).leader()});
+    }
+  }
+  made.then.push_back({Op::Kind::kPut, keys_.meta(), encode(Meta{1, removed_epoch})});
   made.otherwise = {{Op::Kind::kGet, config_key(name_)}};
   const Answer answer = transact(made);
   if (answer.kind == Answer::Kind::kThen) return true;
@@ -272,27 +293,58 @@ bool read_copy(const std::string& path, Stamp& stamp, std::string& error) {
 
 bool seed_from(Etcd& etcd, const std::string& name, const std::string& path, Micros timeout,
                Seeded& seeded, std::string& error) {
-  Stamp stamp;
-  store::Options options;
-  options.path = path;
-  if (!read_stamp(options, true, stamp, error)) return false;
-  options.is_copy = stamp.generation != 0;
-  const auto source = store::open_rocks_store(options, error);  // fails if a daemon has it
-  if (source == nullptr) return false;
-  Seeder seeder(etcd, name, timeout);
-  if (!seeder.check(stamp, error) || !seeder.begin(error)) return false;
-  const auto add = [&](store::RecoveredJob&& job, std::string& why) {
-    return seeder.add(std::move(job), why);
+  struct Source {
+    Stamp stamp;
+    std::unique_ptr<store::Store> store;
+    std::unique_ptr<Seeder> seeder;
   };
-  if (!source->load_each(add, error)) return false;
-  // Before there is a cluster that others may lead: a single daemon cannot go on with it then.
-  const Config& config = seeder.config();
-  if (!write_stamp(*source, {config.cluster, config.generation, seeder.tail()}, error) ||
-      !seeder.end(source->removed_epoch(), error)) {
-    return false;
+  std::vector<Source> sources;
+  bool is_ahead = false;
+  for (Shard shard = 0; shard == 0 || shard < sources.front().stamp.shards; ++shard) {
+    Source& source = sources.emplace_back();
+    store::Options options;
+    options.path = shard == 0 ? path : fmt::format("{}.{}", path, shard);
+    if (!read_stamp(options, true, source.stamp, error)) return false;
+    options.is_copy = source.stamp.generation != 0;
+    source.store = store::open_rocks_store(options, error);  // fails if a daemon has it
+    if (source.store == nullptr) return false;
+    const Stamp& first = sources.front().stamp;
+    const Stamp& stamp = source.stamp;
+    if (stamp.cluster != first.cluster || stamp.generation != first.generation ||
+        stamp.shards != first.shards) {
+      error = fmt::format("{} is not a copy of shard {} of the same cluster and generation as {}",
+                          options.path, shard, path);
+      return false;
+    }
+    source.seeder = std::make_unique<Seeder>(etcd, name, shard, timeout);
+    if (!source.seeder->check(stamp, error)) return false;
+    is_ahead =
+        is_ahead || !source.seeder->has_cluster(stamp) || source.seeder->is_ahead(stamp, error);
   }
-  seeded = {config.generation, seeder.jobs()};
-  return true;
+  if (!is_ahead) return false;
+  error.clear();
+  const Config config = sources.front().seeder->plan(sources.front().stamp);
+  seeded.generation = config.generation;
+  const auto stamp = [&](const Source& source) {
+    const Tail tail = source.seeder->tail();
+    return write_stamp(*source.store, {config.cluster, config.generation, tail, config.shards},
+                       error);
+  };
+  // Shard 0 last, with the configuration: nobody leads any of them before.
+  for (Source& source : std::views::reverse(sources)) {
+    Seeder& seeder = *source.seeder;
+    const auto add = [&](store::RecoveredJob&& job, std::string& why) {
+      return seeder.add(std::move(job), why);
+    };
+    if (!seeder.begin(config, error) || !source.store->load_each(add, error)) return false;
+    // Before there is a cluster that others may lead: a single daemon cannot go on with it then. Of
+    // several, which no single daemon opens, all or none may be stamped when this is called again.
+    const bool is_only = config.shards == 1;
+    if (is_only && !stamp(source)) return false;
+    if (!seeder.end(source.store->removed_epoch(), error)) return false;
+    seeded.jobs += seeder.jobs();
+  }
+  return config.shards == 1 || std::ranges::all_of(sources, stamp);
 }
 
 }  // namespace syncd::cluster

@@ -255,7 +255,8 @@ void ShardStore::settle(std::int64_t took_us) {
     std::ranges::move(submitted.batch.snapshots, std::back_inserter(batch.snapshots));
     appended_.pop_front();
   }
-  batch.stamp = to_text({options_.config.cluster, options_.config.generation, log_.tail()});
+  batch.stamp = to_text(
+      {options_.config.cluster, options_.config.generation, log_.tail(), options_.config.shards});
   entry.bytes = bytes;
   entries_bytes_ += bytes;
   ++entries_count_;

@@ -533,7 +533,8 @@ void move_to_shard(Config& config) {
   move_path(config.unix_path);
   move_path(config.control.unix_path);
   move_path(config.store_path);
-  move_path(config.log_file);
+  // Not "log.3", which is what log rotation calls the third one before.
+  if (shard != 0 && !config.log_file.empty()) config.log_file += "-shard" + std::to_string(shard);
 }
 
 bool finish(Loader& loader, Config& config, Loaded& loaded, const Errors& errors) {

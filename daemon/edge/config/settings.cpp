@@ -188,15 +188,13 @@ std::vector<Setting> make_settings() {
       row<&Config::cluster, &Cluster::lease_us>(
           "cluster.lease", span(kLeaseMin, kLeaseMax),
           "How long the cluster waits for a leader that is not heard"),
-      row<&Config::cluster, &Cluster::old_etcd>(
-          "cluster.etcd_old", boolean(),
-          "Accept etcd 3.4"),
+      row<&Config::cluster, &Cluster::old_etcd>("cluster.etcd_old", boolean(), "Accept etcd 3.4"),
       row<&Config::cluster, &Cluster::shard>(
           "cluster.shard", number<std::uint32_t>(0, kShardsMax - 1),
           "The shard that this process is for, of a cluster whose jobs are spread over several. It "
           "is added to the ports of listen.tcp, listen.admin, listen.control and "
-          "cluster.advertise; and if it is not 0, store.path, log.file and the paths of sockets "
-          "end with it, as in \"store.3\""),
+          "cluster.advertise; and if it is not 0, store.path and the paths of sockets end with "
+          "it, as in \"store.3\", and log.file as in \"log-shard3\""),
       row<&Config::cluster, &Cluster::advertised>(
           "cluster.advertise", tcp_addresses(),
           "How clients reach this member, where that is not as listen.tcp says"),

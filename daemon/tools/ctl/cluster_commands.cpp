@@ -206,8 +206,8 @@ int run_cluster_move(const Options& options) {
     std::cout << fmt::format("shard {} may be led by any member\n", options.shard);
   } else {
     std::cout << fmt::format(
-        "shard {} goes to member '{}' once its copy is close to the log's end, and whenever it has "
-        "come back, until `cluster move --undo`\n",
+        "shard {} goes to member '{}' once its copy is close to the log's end, until `cluster move "
+        "--undo`\n",
         options.shard, options.member);
   }
   return kExitOk;

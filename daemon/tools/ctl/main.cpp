@@ -304,8 +304,8 @@ restarts of the member, until --undo. Where no other member can lead, the member
   drain->add_flag("--undo", options.undo, "Let it lead again");
   CLI::App* move = command(
       "move", "Let a member lead a shard whenever it is there", run_cluster_move,
-      R"(The shard goes to the member at once if its copy is close to the log's end, and back to it
-whenever it has come back, until --undo.)");
+      R"(The shard goes to the member at once if its copy is close to the log's end, and, until --undo,
+back to it half a minute to a minute after it has come back.)");
   move->add_option("shard", options.shard, "The shard; 0 in a cluster that has one")->required();
   CLI::Option* member = move->add_option("member", options.member, "The member's name");
   move->add_flag("--undo", options.undo, "Let any member lead it")->excludes(member);

@@ -146,25 +146,5 @@ TEST(ClusterFormat, HashStays) {
   for (const int n : jobs) EXPECT_NEAR(n, 1000, 150);
 }
 
-// Section 9's ninth: no job has the id 0, and no two of a cluster have the same.
-TEST(ClusterFormat, JobIdsAreGivenOnce) {
-  for (const Shard shards : {1u, 3u, 16u, 64u}) {
-    std::set<JobId> ids;
-    for (JobId counter = 1; counter <= 50; ++counter) {
-      for (Shard shard = 0; shard < shards; ++shard) {
-        const auto id = job_id(counter, shard, shards);
-        ASSERT_TRUE(id);
-        EXPECT_NE(*id, 0u);
-        EXPECT_EQ(*id % shards, shard) << "the id says its shard";
-        EXPECT_TRUE(ids.insert(*id).second);
-      }
-    }
-  }
-  EXPECT_FALSE(job_id(0, 0, 16));
-  EXPECT_FALSE(job_id(0, 5, 16));
-  EXPECT_EQ(job_id(UINT32_MAX / 16, 15, 16), UINT32_MAX);
-  EXPECT_FALSE(job_id(UINT32_MAX / 16 + 1, 0, 16)) << "ids have run out";
-}
-
 }  // namespace
 }  // namespace syncd::cluster

@@ -133,6 +133,38 @@ TEST_F(ClusterLeadership, WhoDrainsOrIsUnfitTakesNone) {
   EXPECT_EQ(next.wakes_at(), 0) << "now it is preferred";
 }
 
+TEST_F(ClusterLeadership, WhomTheLastLeaderGaveItToTakesItAtOnce) {
+  Leadership preferred = member(first(), 1);
+  Leadership heir = member(second(), 2);
+  const auto see = [&](Leadership& of, std::vector<std::string> members) {
+    Leadership::View view{etcd.revision(), {}, std::move(members)};
+    view.successor = second();
+    of.on_view(std::move(view), 0);
+  };
+  see(preferred, kMembers);
+  see(heir, kMembers);
+  EXPECT_EQ(heir.wakes_at(), 0);
+  EXPECT_GE(preferred.wakes_at(), kSecond);
+  see(preferred, {first()});
+  EXPECT_EQ(preferred.wakes_at(), 0) << "the other one is not there any more";
+}
+
+TEST_F(ClusterLeadership, AShardIsGivenOnce) {
+  Leadership leader = member(first(), 1);
+  show(leader, 0);
+  lead(leader, 0);
+  etcd.apply(leader.hand_over(second()));
+  EXPECT_FALSE(has_key());
+  ASSERT_NE(etcd.find(kKeys.successor()), nullptr);
+  EXPECT_EQ(etcd.find(kKeys.successor())->value, second());
+  Leadership heir = member(second(), 2);
+  show(heir, 0);
+  lead(heir, heir.wakes_at());
+  EXPECT_EQ(etcd.find(kKeys.successor()), nullptr) << "it says nothing of the next time";
+  etcd.apply(leader.hand_over("c"));
+  EXPECT_TRUE(has_key()) << "who leads no longer gives nothing away";
+}
+
 class ClusterHandOver : public ClusterLeadership {
  protected:
   explicit ClusterHandOver(Shard shards = 16) : leader(kKeys, 0, second(), {1, 0}, 1, shards) {
@@ -191,13 +223,34 @@ TEST_F(ClusterHandOver, TheTimeBeginsAnewWhenTheOtherGoes) {
   EXPECT_EQ(look(kMembers, {second()}), "") << "the others' copies are behind";
 }
 
-TEST_F(ClusterHandOver, AnOperatorsWishIsFollowedAtOnce) {
+TEST_F(ClusterHandOver, AnOperatorsNewWishIsFollowedAtOnce) {
   for (const std::string& wanted : kMembers) {
     EXPECT_EQ(look(kMembers, kMembers, wanted), wanted == second() ? "" : wanted);
   }
   EXPECT_EQ(look(kMembers, {second()}, first()), "") << "its copy is behind";
   now += kWaitMax;
   EXPECT_EQ(look(kMembers, kMembers, second()), "") << "though it is not the preferred one";
+}
+
+// A member that fails again and again must not get it back each time at once.
+TEST_F(ClusterHandOverOfOneShard, AnEarlierWishIsFollowedAfterAWhile) {
+  leader.depose();
+  const auto wish = [&] {
+    Leadership::View view{etcd.revision(), KeyValue{kKeys.leader(), "another", 1}, kMembers};
+    view.pin = "c";
+    return view;
+  };
+  leader.on_view(wish(), now);
+  etcd.apply({{}, {{Op::Kind::kDelete, kKeys.leader()}}, {}});
+  Leadership::View free = wish();
+  free.revision = etcd.revision();
+  free.leader.reset();
+  free.members = {"a", "b"};
+  leader.on_view(std::move(free), now);
+  lead(leader, leader.wakes_at());
+  EXPECT_EQ(look(kMembers, kMembers, "c"), "");
+  now += kWaitMax;
+  EXPECT_EQ(look(kMembers, kMembers, "c"), "c");
 }
 
 TEST_F(ClusterHandOver, WhoDrainsHandsOverToWhoCanLead) {

@@ -373,7 +373,7 @@ TEST_F(LoadTest, ProcessesOfSeveralShardsShareNoPortAndNoPath) {
   EXPECT_EQ(config.unix_path, "/run/s.3");
   EXPECT_EQ(config.control.unix_path, "/run/c.3");
   EXPECT_EQ(config.store_path, directory_ + "/store.3");
-  EXPECT_EQ(config.log_file, directory_ + "/log.3");
+  EXPECT_EQ(config.log_file, directory_ + "/log-shard3");
   EXPECT_EQ(config.cluster.advertised.at(0).text(), "node-a:7003");
   file(text);
   EXPECT_EQ(good().tcp.at(0).port, 7000);

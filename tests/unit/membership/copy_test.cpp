@@ -34,8 +34,11 @@ TEST_F(CopyTest, AStampIsReadAsItWasWritten) {
   Stamp stamp{{}, 3, {12, {0xfedcba9876543210u, 5}}};
   stamp.cluster[15] = 255;
   Stamp read;
-  ASSERT_TRUE(parse_stamp(to_text(stamp), read)) << to_text(stamp);
-  EXPECT_EQ(read, stamp);
+  for (const Shard shards : {16U, 1U}) {
+    stamp.shards = shards;
+    ASSERT_TRUE(parse_stamp(to_text(stamp), read)) << to_text(stamp);
+    EXPECT_EQ(read, stamp);
+  }
   const std::string text = to_text(stamp);
   for (const std::string& wrong : {std::string(), text.substr(1), text + " ", "x" + text}) {
     EXPECT_FALSE(parse_stamp(wrong, read)) << wrong;

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <map>
 
 #include "daemon/edge/cluster/administration.h"
@@ -21,7 +22,7 @@ class SeedingTest : public ClusterTest {
     // No cluster is there yet.
     etcd_.apply({{}, {{Op::Kind::kDelete, "/syncd/lab/", "", end_of("/syncd/lab/")}}, {}});
   }
-  std::string at(const char* name) const { return dir_.path() + "/" + name; }
+  std::string at(const std::string& name) const { return dir_.path() + "/" + name; }
   std::unique_ptr<store::Store> open(const std::string& path, bool is_copy) {
     store::Options options;
     options.path = path;
@@ -234,6 +235,54 @@ TEST_F(SeedingTest, AnEtcdThatDoesNotShowItsLogIsNotOverwritten) {
   EXPECT_EQ(refusal(at("copy")), "no answer");
   etcd_.set_fault(nullptr);
   EXPECT_EQ(etcd_.apply({{}, {}, {}}).revision, before);
+}
+
+class ShardsSeedingTest : public SeedingTest {
+ protected:
+  // A copy that etcd knows nothing of.
+  void write_copy(const std::string& path, JobId job, std::uint64_t generation = 3) {
+    store::Batch batch;
+    batch.records.push_back(creation(job));
+    batch.records.push_back(push(job, 2));
+    Stamp stamp{{}, generation, {5, {7, 7}}, 2};
+    stamp.cluster[0] = 7;
+    batch.stamp = to_text(stamp);
+    write(path, std::move(batch), true);
+  }
+};
+
+TEST_F(ShardsSeedingTest, EachShardIsMadeOfItsCopy) {
+  write_copy(at("copy"), 2);
+  write_copy(at("copy.1"), 3);
+  const Seeded seeded = seed_with(at("copy"));
+  EXPECT_EQ(seeded.generation, 4U);
+  EXPECT_EQ(seeded.jobs, 2U);
+  EXPECT_EQ(config_.shards, 2U);
+  for (const Shard shard : {0U, 1U}) {
+    const ShardKeys keys("lab", shard);
+    TakeOver read;
+    std::string error;
+    ASSERT_TRUE(parse_take_over(keys, etcd_.apply(take_over_read(keys)), read, error)) << error;
+    EXPECT_EQ(read.log.size(), 1U);
+    EXPECT_EQ(etcd_.apply({{}, {{Op::Kind::kGet, keys.leader()}}, {}}).got.size(), 0U);
+    Stamp stamp;
+    ASSERT_TRUE(read_copy(at(shard == 0 ? "copy" : "copy.1"), stamp, error)) << error;
+    EXPECT_EQ(stamp, (Stamp{config_.cluster, 4, read.tail, 2})) << "it is a copy of it";
+  }
+  EXPECT_THAT(refusal(at("copy")), HasSubstr("start the members"));
+}
+
+TEST_F(ShardsSeedingTest, AllCopiesMustBeThereAndBelongTogether) {
+  write_copy(at("copy"), 2);
+  EXPECT_THAT(refusal(at("copy")), HasSubstr(at("copy.1")));
+  write_copy(at("copy.1"), 3, 2);
+  EXPECT_THAT(refusal(at("copy")), HasSubstr("same cluster and generation"));
+  std::filesystem::remove_all(at("copy.1"));
+  write_copy(at("copy.1"), 4);
+  EXPECT_THAT(refusal(at("copy")), HasSubstr("job #4 of the copy for shard 1 is of another shard"));
+  std::filesystem::remove_all(at("copy.1"));
+  write_copy(at("copy.1"), 3);
+  EXPECT_EQ(seed_with(at("copy")).jobs, 2U) << "what was refused has changed no copy";
 }
 
 TEST_F(SeedingTest, RefusesWhatWouldLoseSomething) {
