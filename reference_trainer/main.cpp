@@ -1,5 +1,5 @@
 // reference_trainer: wiring of data, daemon, runs and report. The parent process has one thread;
-// workers are processes of their own (worker_process.h), or threads beside it (worker_thread.h).
+// workers are processes of their own, or threads beside it (worker.h).
 #include <fmt/format.h>
 #include <fmt/ranges.h>  // fmt::join, since fmt 11
 #include <unistd.h>
@@ -32,8 +32,7 @@
 #include "reference_trainer/run/policy_list.h"
 #include "reference_trainer/run/run.h"
 #include "reference_trainer/run/virtual_run.h"
-#include "reference_trainer/run/worker_process.h"
-#include "reference_trainer/run/worker_thread.h"
+#include "reference_trainer/run/worker.h"
 
 namespace {
 
@@ -116,7 +115,7 @@ std::vector<std::string> more_settings(const Options& options) {
 
 ReportContext make_context(const Options& options, const Workload& workload,
                            const std::string& data, const ReportDetails& details) {
-  ReportContext context{.workload = std::string(workload.name()),
+  ReportContext context{.workload = std::string(workload_name(options.workload.kind)),
                         .loss_name = std::string(workload.loss_name()),
                         .data = data,
                         .workers = options.workload.workers,
