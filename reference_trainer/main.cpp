@@ -1,6 +1,7 @@
 // reference_trainer: wiring of data, daemon, runs and report. The parent process has one thread;
-// workers are processes of their own (worker_process.h), or threads beside it (worker_thread.h).
+// workers are processes of their own, or threads beside it (worker.h).
 #include <fmt/format.h>
+#include <fmt/ranges.h>  // fmt::join, since fmt 11
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,8 +32,7 @@
 #include "reference_trainer/run/policy_list.h"
 #include "reference_trainer/run/run.h"
 #include "reference_trainer/run/virtual_run.h"
-#include "reference_trainer/run/worker_process.h"
-#include "reference_trainer/run/worker_thread.h"
+#include "reference_trainer/run/worker.h"
 
 namespace {
 
@@ -96,9 +96,26 @@ void find_target(const Options& options, const Workload& workload, ReportContext
   context.target_source = fmt::format("what one process reaches in {} iterations", done);
 }
 
+// Of the settings that the table's first line names only where they are given.
+std::vector<std::string> more_settings(const Options& options) {
+  std::vector<std::string> settings;
+  if (options.workload.decay != RateDecay{}) {
+    settings.push_back("decay " + decay_text(options.workload.decay));
+  }
+  if (options.aggregate == Aggregate::kMean) settings.emplace_back("aggregate mean");
+  if (options.link_mbps) {
+    settings.push_back(fmt::format("{:g} MB a transfer over {:g} Mbit/s", *options.parameters_mb,
+                                   *options.link_mbps));
+  }
+  if (!options.host_sizes.empty()) {
+    settings.push_back(fmt::format("hosts {}", fmt::join(options.host_sizes, ",")));
+  }
+  return settings;
+}
+
 ReportContext make_context(const Options& options, const Workload& workload,
                            const std::string& data, const ReportDetails& details) {
-  ReportContext context{.workload = std::string(workload.name()),
+  ReportContext context{.workload = std::string(workload_name(options.workload.kind)),
                         .loss_name = std::string(workload.loss_name()),
                         .data = data,
                         .workers = options.workload.workers,
@@ -107,6 +124,7 @@ ReportContext make_context(const Options& options, const Workload& workload,
                         .slowdown = options.slowdown,
                         .iteration_ms = options.virtual_time ? 0 : options.iteration_ms,
                         .virtual_iteration_time = options.iteration_time,
+                        .more_settings = more_settings(options),
                         .target_loss = options.target_loss,
                         .target_source = "given",
                         .configuration = details.configuration};

@@ -156,7 +156,7 @@ class Bench {
     }
   }
 
-  std::unique_ptr<DeviceStepper> make(int batch, Precision precision, bool interruptible) const {
+  std::unique_ptr<Stepper> make(int batch, Precision precision, bool interruptible) const {
     StepperRequest request{.config = {.kind = WorkloadKind::kCnn,
                                       .workers = 1,
                                       .batch = batch,

@@ -17,7 +17,7 @@ std::unique_ptr<CnnBackend> make_backend(const CnnShape& shape, const CnnLayout&
                                                   samples_max);
 }
 
-std::unique_ptr<DeviceStepper> make_stepper(const StepperRequest& request) {
+std::unique_ptr<Stepper> make_stepper(const StepperRequest& request) {
   return make_device_stepper(CudaDevice(request.worker, request.config.precision), request);
 }
 

@@ -20,6 +20,7 @@
 #include "reference_trainer/model/device_kernels.h"
 #include "reference_trainer/model/device_steps.h"
 #include "reference_trainer/model/gemm.h"
+#include "reference_trainer/model/workload.h"
 
 namespace syncd::trainer::cuda {
 
@@ -151,27 +152,26 @@ class CudaDevice {
   template <typename T>
   class Pinned {
    public:
-    Pinned(CudaDevice& device, std::size_t count) : count_(std::max<std::size_t>(count, 1)) {
+    Pinned(CudaDevice& device, std::size_t count) {
+      count = std::max<std::size_t>(count, 1);
       device.use();
       void* memory = nullptr;
-      check(cudaHostAlloc(&memory, count_ * sizeof(T), cudaHostAllocMapped | cudaHostAllocPortable),
+      check(cudaHostAlloc(&memory, count * sizeof(T), cudaHostAllocMapped | cudaHostAllocPortable),
             "taking pinned memory");
       memory_.reset(static_cast<T*>(memory));
-      std::fill_n(memory_.get(), count_, T{});
+      std::fill_n(memory_.get(), count, T{});
       void* seen = nullptr;
       check(cudaHostGetDevicePointer(&seen, memory, 0), "mapping memory of the host");
       seen_ = static_cast<T*>(seen);
     }
     T* data() { return memory_.get(); }
     const T* data() const { return memory_.get(); }
-    std::span<T> values() { return {memory_.get(), count_}; }
     T* seen() const { return seen_; }  // the GPU's address of it
 
    private:
     struct Free {
       void operator()(T* memory) const { cudaFreeHost(memory); }
     };
-    std::size_t count_;
     std::unique_ptr<T, Free> memory_;
     T* seen_ = nullptr;
   };
@@ -243,20 +243,13 @@ class CudaDevice {
     synchronize();
   }
 
-  // Copies that the GPU makes when it is their turn: the host leaves the memory alone until then.
+  // A copy that the GPU makes when it is its turn: the host leaves the memory alone until then.
   template <typename T>
   void upload(T* to, const Pinned<T>& from, std::size_t count) {
     use();
     check(
         cudaMemcpyAsync(to, from.data(), count * sizeof(T), cudaMemcpyHostToDevice, stream_.get()),
         "copying to it");
-  }
-  template <typename T>
-  void download(Pinned<T>& to, const T* from, std::size_t count) {
-    use();
-    check(
-        cudaMemcpyAsync(to.data(), from, count * sizeof(T), cudaMemcpyDeviceToHost, stream_.get()),
-        "copying from it");
   }
 
   template <typename T>

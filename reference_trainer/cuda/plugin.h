@@ -8,7 +8,6 @@
 
 #include "reference_trainer/model/cnn_network.h"
 #include "reference_trainer/model/device_request.h"
-#include "reference_trainer/model/device_stepper.h"
 #include "reference_trainer/params/device_store.h"
 
 namespace syncd::trainer {
@@ -26,7 +25,7 @@ struct CudaLibrary {
   std::unique_ptr<CnnBackend> (*make_backend)(const CnnShape& shape, const CnnLayout& layout,
                                               std::size_t samples_max, Precision precision);
   // A worker's stepper, on the GPU of its turn.
-  std::unique_ptr<DeviceStepper> (*make_stepper)(const StepperRequest& request);
+  std::unique_ptr<Stepper> (*make_stepper)(const StepperRequest& request);
   // Does not ask whether there is a GPU: the functions of what it makes do.
   std::unique_ptr<StoreDevice> (*make_store_device)();
 };

@@ -24,41 +24,10 @@ constexpr std::size_t evaluated_at_once(Backend backend) {
   return backend == Backend::kCuda ? 256 : 32;
 }
 
-// Networks to evaluate with. Making one on a device takes longer than an evaluation, so that those
-// that are not in use are kept. Thread-safe.
-class SpareNetworks {
- public:
-  SpareNetworks(Backend backend, const CnnShape& shape) : backend_(backend), shape_(shape) {}
-
-  std::unique_ptr<CnnBackend> take() {
-    const std::lock_guard lock(mutex_);
-    if (spare_.empty()) return make_cnn_backend(backend_, shape_, evaluated_at_once(backend_));
-    std::unique_ptr<CnnBackend> network = std::move(spare_.back());
-    spare_.pop_back();
-    return network;
-  }
-
-  void give_back(std::unique_ptr<CnnBackend> network) {
-    const std::lock_guard lock(mutex_);
-    spare_.push_back(std::move(network));
-  }
-
- private:
-  Backend backend_;
-  CnnShape shape_;
-  std::mutex mutex_;
-  std::vector<std::unique_ptr<CnnBackend>> spare_;
-};
-
 class Cnn : public Workload {
  public:
   Cnn(const WorkloadConfig& config, const ImageView& data, const CnnShape& shape)
-      : config_(config),
-        data_(data),
-        shape_(shape),
-        layout_(shape),
-        normal_(normal_pixels(data)),
-        networks_(config.backend, shape) {
+      : config_(config), data_(data), shape_(shape), layout_(shape), normal_(normal_pixels(data)) {
     check_samples(config, data.training);
     if (shape.pixels() != kImageBytes || shape.classes < class_count(data.format)) {
       throw std::invalid_argument(
@@ -69,10 +38,8 @@ class Cnn : public Workload {
     loss_name_ = fmt::format("cross-entropy on {} held-out images", loss_images());
   }
 
-  std::string_view name() const override { return "cnn"; }
   std::string_view loss_name() const override { return loss_name_; }
   ParameterLayout layout() const override { return {.parameters = layout_.parameters}; }
-  std::size_t training_samples() const override { return data_.training; }
   std::size_t held_out_samples() const override { return data_.size() - data_.training; }
 
   // He's initialization: normal with variance 2 / fan-in, biases 0; of the last layer, behind which
@@ -110,7 +77,7 @@ class Cnn : public Workload {
   // images). Half of the greatest that it stands.
   double peer_rate_max() const override { return 0.016; }
 
-  std::unique_ptr<DeviceStepper> make_stepper(std::int32_t worker) const override {
+  std::unique_ptr<Stepper> make_stepper(std::int32_t worker) const override {
     return trainer::make_stepper({.config = config_,
                                   .worker = worker,
                                   .images = data_,
@@ -123,9 +90,10 @@ class Cnn : public Workload {
 
   // Of the first held-out images.
   BatchScore score(std::span<const float> parameters, std::size_t samples) const {
-    std::unique_ptr<CnnBackend> backend = networks_.take();
-    backend->parameters(parameters);
-    const std::size_t at_once = std::min(evaluated_at_once(config_.backend), samples);
+    const std::lock_guard lock(mutex_);
+    const std::size_t at_once = evaluated_at_once(config_.backend);
+    if (!network_) network_ = make_cnn_backend(config_.backend, shape_, at_once);
+    network_->parameters(parameters);
     std::vector<float> images(at_once * kImageBytes);
     std::vector<std::uint8_t> labels(at_once);
     BatchScore sum;
@@ -138,12 +106,11 @@ class Cnn : public Workload {
         for (std::size_t p = 0; p < kImageBytes; ++p) image[p] = normal_[p / kImageArea][bytes[p]];
         labels[i] = data_.label(sample);
       }
-      const BatchScore part = backend->evaluate(std::span(images).first(count * kImageBytes),
-                                                std::span(labels).first(count));
+      const BatchScore part = network_->evaluate(std::span(images).first(count * kImageBytes),
+                                                 std::span(labels).first(count));
       sum.loss_sum += part.loss_sum;
       sum.correct += part.correct;
     }
-    networks_.give_back(std::move(backend));
     return sum;
   }
 
@@ -152,8 +119,10 @@ class Cnn : public Workload {
   CnnShape shape_;
   CnnLayout layout_;
   NormalPixels normal_;
-  mutable SpareNetworks networks_;
   std::string loss_name_;
+  // To evaluate with: making it on a device takes longer than an evaluation.
+  mutable std::mutex mutex_;
+  mutable std::unique_ptr<CnnBackend> network_;
 };
 
 }  // namespace

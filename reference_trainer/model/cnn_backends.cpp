@@ -65,7 +65,7 @@ std::unique_ptr<CnnBackend> make_cnn_backend(Backend backend, const CnnShape& sh
       [&] { return cuda_library().make_backend(shape, CnnLayout(shape), samples_max, precision); });
 }
 
-std::unique_ptr<DeviceStepper> make_stepper(const StepperRequest& request) {
+std::unique_ptr<Stepper> make_stepper(const StepperRequest& request) {
   if (request.config.backend == Backend::kCpu) return make_cpu_stepper(request);
   return on_cuda([&] { return cuda_library().make_stepper(request); });
 }

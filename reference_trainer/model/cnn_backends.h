@@ -8,7 +8,6 @@
 
 #include "reference_trainer/model/cnn_network.h"
 #include "reference_trainer/model/device_request.h"
-#include "reference_trainer/model/device_stepper.h"
 #include "reference_trainer/model/workload.h"
 
 namespace syncd::trainer {
@@ -25,8 +24,8 @@ std::unique_ptr<CnnBackend> make_cnn_backend(Backend backend, const CnnShape& sh
                                              Precision precision = Precision::kFloat);
 
 // A stepper of the request's workload on its backend. Throws likewise.
-std::unique_ptr<DeviceStepper> make_stepper(const StepperRequest& request);
-std::unique_ptr<DeviceStepper> make_cpu_stepper(const StepperRequest& request);
+std::unique_ptr<Stepper> make_stepper(const StepperRequest& request);
+std::unique_ptr<Stepper> make_cpu_stepper(const StepperRequest& request);
 
 // The CUDA library (cuda/plugin.h). Throws std::runtime_error if it cannot be loaded. Any thread.
 struct CudaLibrary;

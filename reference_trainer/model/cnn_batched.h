@@ -80,26 +80,13 @@ struct NormalizeImages {
   const Index* order;          // of the images
   const Index* chosen;         // the samples' places in it
   const float* normal;         // [channel][256]: what each byte means
-  Index samples;
-  float* images;  // [sample][channel][place]
+  float* images;               // [sample][channel][place]
 
   SYNCD_TRAINER_DEVICE void operator()(Index i) const {
     const Index sample = i / kImageBytes;
     const Index within = i % kImageBytes;
-    images[i] = normal[within / kImageArea * 256 + stored(sample)[within]];
-  }
-
-  SYNCD_TRAINER_DEVICE Index planes() const { return samples * kImageChannels; }
-  SYNCD_TRAINER_DEVICE void plane(Index at) const {
-    const Index channel = at % kImageChannels;
-    const std::uint8_t* from = stored(at / kImageChannels) + channel * kImageArea;
-    const float* means = normal + channel * 256;
-    float* to = images + std::size_t{at} * kImageArea;
-    for (Index i = 0; i < kImageArea; ++i) to[i] = means[from[i]];
-  }
-
-  SYNCD_TRAINER_DEVICE const std::uint8_t* stored(Index sample) const {
-    return pixels + std::size_t{order[chosen[sample]]} * kImageBytes;
+    const std::uint8_t* stored = pixels + std::size_t{order[chosen[sample]]} * kImageBytes;
+    images[i] = normal[within / kImageArea * 256 + stored[within]];
   }
 };
 
@@ -259,7 +246,6 @@ struct PooledPlace {
   BatchedConv conv;
   bool by_sample;
 
-  SYNCD_TRAINER_DEVICE Index planes() const { return conv.channels_out * conv.samples.divisor(); }
   SYNCD_TRAINER_DEVICE Index plane(Index i) const { return conv.pooled_area.divide(i); }
   SYNCD_TRAINER_DEVICE Index channel(Index i) const { return conv.samples.divide(plane(i)); }
 
@@ -290,44 +276,23 @@ struct BiasRectifyPool {
   float* pooled;
   std::uint8_t* chosen;
 
-  SYNCD_TRAINER_DEVICE void operator()(Index i) const {
-    const float* upper = products + place.square(i);
-    pool(upper, upper + place.conv.width.divisor(), bias[place.channel(i)], pooled[place(i)],
-         chosen[i]);
-  }
-
-  SYNCD_TRAINER_DEVICE Index planes() const { return place.planes(); }
-  SYNCD_TRAINER_DEVICE void plane(Index at) const {
-    const Index width = place.conv.pooled_width.divisor();
-    const Index first = at * place.conv.pooled_area.divisor();
-    const Index end = first + place.conv.pooled_area.divisor();
-    const float of_channel = bias[place.channel(first)];
-    for (Index row = first; row < end; row += width) {
-      const float* upper = products + place.square(row);
-      const float* lower = upper + 2 * std::size_t{width};
-      float* values = pooled + place(row);
-      std::uint8_t* corners = chosen + row;
-      for (Index x = 0; x < width; ++x) {
-        pool(upper + 2 * x, lower + 2 * x, of_channel, values[x], corners[x]);
-      }
-    }
-  }
-
   // The largest of four, the first of equals; of NaNs alone one is left. Without a branch, which a
   // CPU would guess wrong half of the time.
-  SYNCD_TRAINER_DEVICE static void pool(const float* upper, const float* lower, float bias,
-                                        float& value, std::uint8_t& corner) {
+  SYNCD_TRAINER_DEVICE void operator()(Index i) const {
+    const float* upper = products + place.square(i);
+    const float* lower = upper + place.conv.width.divisor();
     const float above = upper[1] > upper[0] ? upper[1] : upper[0];
     const float below = lower[1] > lower[0] ? lower[1] : lower[0];
     const float largest = below > above ? below : above;
-    const float sum = largest + bias;
+    const float sum = largest + bias[place.channel(i)];
     // How many of the first three are not it.
     const int not_0 = upper[0] != largest;
     const int not_1 = (upper[1] != largest) & not_0;
     const int not_2 = (lower[0] != largest) & not_1;
     const int none = sum <= 0;
-    value = sum < 0 ? 0 : sum;
-    corner = static_cast<std::uint8_t>(none * kNoneChosen + (1 - none) * (not_0 + not_1 + not_2));
+    pooled[place(i)] = sum < 0 ? 0 : sum;
+    chosen[i] =
+        static_cast<std::uint8_t>(none * kNoneChosen + (1 - none) * (not_0 + not_1 + not_2));
   }
 };
 
@@ -340,31 +305,12 @@ struct PoolRectifyBackward {
 
   SYNCD_TRAINER_DEVICE void operator()(Index i) const {
     float* upper = d_products + place.square(i);
-    spread(d_pooled[place(i)], chosen[i], upper, upper + place.conv.width.divisor());
-  }
-
-  SYNCD_TRAINER_DEVICE Index planes() const { return place.planes(); }
-  SYNCD_TRAINER_DEVICE void plane(Index at) const {
-    const Index width = place.conv.pooled_width.divisor();
-    const Index first = at * place.conv.pooled_area.divisor();
-    const Index end = first + place.conv.pooled_area.divisor();
-    for (Index row = first; row < end; row += width) {
-      float* upper = d_products + place.square(row);
-      float* lower = upper + 2 * std::size_t{width};
-      const float* derivatives = d_pooled + place(row);
-      const std::uint8_t* corners = chosen + row;
-      for (Index x = 0; x < width; ++x) {
-        spread(derivatives[x], corners[x], upper + 2 * x, lower + 2 * x);
-      }
-    }
-  }
-
-  SYNCD_TRAINER_DEVICE static void spread(float derivative, std::uint8_t corner, float* upper,
-                                          float* lower) {
-    upper[0] = corner == 0 ? derivative : 0.0F;
-    upper[1] = corner == 1 ? derivative : 0.0F;
-    lower[0] = corner == 2 ? derivative : 0.0F;
-    lower[1] = corner == 3 ? derivative : 0.0F;
+    float* lower = upper + place.conv.width.divisor();
+    const float derivative = d_pooled[place(i)];
+    upper[0] = chosen[i] == 0 ? derivative : 0.0F;
+    upper[1] = chosen[i] == 1 ? derivative : 0.0F;
+    lower[0] = chosen[i] == 2 ? derivative : 0.0F;
+    lower[1] = chosen[i] == 3 ? derivative : 0.0F;
   }
 };
 
@@ -815,7 +761,7 @@ class CnnModel {
       case 0:
         device.for_each(samples * kImageBytes,
                         NormalizeImages{data_->pixels.data(), data_->order.data(), part.chosen,
-                                        data_->normal.data(), count, images_.data()});
+                                        data_->normal.data(), images_.data()});
         device.for_each(samples, ChooseLabels{data_->labels.data(), data_->order.data(),
                                               part.chosen, labels_.data()});
         steps_.convolve(device, part.replica, images_.data(), samples);

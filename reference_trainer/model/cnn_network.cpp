@@ -61,7 +61,7 @@ std::unique_ptr<CnnBackend> make_cpu_backend(const CnnShape& shape, std::size_t 
   return std::make_unique<BatchedCnn<CpuDevice>>(CpuDevice(), shape, CnnLayout(shape), samples_max);
 }
 
-std::unique_ptr<DeviceStepper> make_cpu_stepper(const StepperRequest& request) {
+std::unique_ptr<Stepper> make_cpu_stepper(const StepperRequest& request) {
   return make_device_stepper(CpuDevice(), request);
 }
 

@@ -59,10 +59,6 @@ class CpuDevice {
     std::copy_n(from.data(), count, to);
   }
   template <typename T>
-  void download(Pinned<T>& to, const T* from, std::size_t count) {
-    std::copy_n(from, count, to.data());
-  }
-  template <typename T>
   void clear(T* values, std::size_t count) {
     std::fill_n(values, count, T{});
   }

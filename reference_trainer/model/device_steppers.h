@@ -79,7 +79,7 @@ struct TellOutcome {
 };
 
 template <typename Device, template <typename> class Model>
-class SgdStepper final : public DeviceStepper {
+class SgdStepper final : public Stepper {
  public:
   using Data = typename Model<Device>::Data;
 
@@ -126,8 +126,6 @@ class SgdStepper final : public DeviceStepper {
     }
   }
 
-  // ---- DeviceStepper
-
   DeviceView view() override {
     return {.parameters = parameters_,
             .replica = replica_.data(),
@@ -145,8 +143,6 @@ class SgdStepper final : public DeviceStepper {
   std::uint64_t samples() const override { return sampler_.size(); }
 
   std::uint32_t* resync_flag() override { return words_.data() + kFlag; }
-
-  // ---- Stepper
 
   std::span<float> replica() override {
     if (Device::kSeesHost) return {replica_.data(), parameters_};
@@ -363,15 +359,15 @@ std::shared_ptr<const Data> shared_data(Device& device, const StepperRequest& re
 }
 
 template <template <typename> class Model, typename Device>
-std::unique_ptr<DeviceStepper> make_sgd_stepper(Device device, const StepperRequest& request,
-                                                const void* identity) {
+std::unique_ptr<Stepper> make_sgd_stepper(Device device, const StepperRequest& request,
+                                          const void* identity) {
   auto data = shared_data<Device, typename Model<Device>::Data>(device, request, identity);
   return std::make_unique<SgdStepper<Device, Model>>(std::move(device), request, std::move(data));
 }
 
 // The request's workload on a device.
 template <typename Device>
-std::unique_ptr<DeviceStepper> make_device_stepper(Device device, const StepperRequest& request) {
+std::unique_ptr<Stepper> make_device_stepper(Device device, const StepperRequest& request) {
   switch (request.config.kind) {
     case WorkloadKind::kMf:
       return make_sgd_stepper<MfModel>(std::move(device), request, request.ratings.user.data());

@@ -20,7 +20,6 @@
 //   copy_in(T* to, span<const T>)       from the host, which may change it right afterwards
 //   copy_out(span<T>, const T* from)    to the host; waits until everything is done
 //   upload(T* to, const Pinned<T>&, count)      reads the host's memory when it is its turn
-//   download(Pinned<T>&, const T* from, count)  writes it then
 //   clear(T* values, count)             to 0
 //   for_each(count, function)           function(i) for i in [0, count), in any order; or, where a
 //       function has these, function.plane(i) for i in [0, function.planes()), which does the same
@@ -44,7 +43,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "reference_trainer/model/device_stepper.h"
+#include "reference_trainer/model/device_view.h"
 
 #ifdef __CUDACC__
 #define SYNCD_TRAINER_DEVICE __host__ __device__

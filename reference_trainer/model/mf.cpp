@@ -25,12 +25,10 @@ class Mf : public Workload {
     mean_ = mean_rating(data);
   }
 
-  std::string_view name() const override { return "mf"; }
   std::string_view loss_name() const override { return "held-out RMSE"; }
   ParameterLayout layout() const override {
     return {.parameters = (std::size_t{data_.users} + data_.items) * kMfBlock, .block = kMfBlock};
   }
-  std::size_t training_samples() const override { return data_.training; }
   std::size_t held_out_samples() const override { return data_.rating.size() - data_.training; }
 
   void initialize(std::span<float> parameters) const override {
@@ -59,7 +57,7 @@ class Mf : public Workload {
     return kPeerStepOfARowMax * rows / config_.batch;
   }
 
-  std::unique_ptr<DeviceStepper> make_stepper(std::int32_t worker) const override {
+  std::unique_ptr<Stepper> make_stepper(std::int32_t worker) const override {
     return trainer::make_stepper(
         {.config = config_, .worker = worker, .ratings = data_, .mean_rating = mean_});
   }

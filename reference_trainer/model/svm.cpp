@@ -24,12 +24,10 @@ class Svm : public Workload {
     check_samples(config, data.training);
   }
 
-  std::string_view name() const override { return "svm"; }
   std::string_view loss_name() const override { return "held-out log loss"; }
   ParameterLayout layout() const override {
     return {.parameters = data_.features + std::size_t{1}};
   }
-  std::size_t training_samples() const override { return data_.training; }
   std::size_t held_out_samples() const override { return data_.label.size() - data_.training; }
 
   void initialize(std::span<float> parameters) const override {
@@ -50,7 +48,7 @@ class Svm : public Workload {
   // worker's own parameters are then worse than those that it began with; at 2 they are better.
   double peer_rate_max() const override { return 2; }
 
-  std::unique_ptr<DeviceStepper> make_stepper(std::int32_t worker) const override {
+  std::unique_ptr<Stepper> make_stepper(std::int32_t worker) const override {
     return trainer::make_stepper({.config = config_, .worker = worker, .examples = data_});
   }
 

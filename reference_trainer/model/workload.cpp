@@ -7,7 +7,6 @@
 #include <stdexcept>
 
 #include "reference_trainer/model/cnn.h"
-#include "reference_trainer/model/device_stepper.h"
 #include "reference_trainer/model/mf.h"
 #include "reference_trainer/model/svm.h"
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "reference_trainer/data/shared_arrays.h"
+#include "reference_trainer/model/device_view.h"
 #include "reference_trainer/model/rate_decay.h"
 
 namespace syncd::trainer {
@@ -128,8 +129,10 @@ class Stepper {
   // Called before start(); true unless it says otherwise.
   virtual void interruptible(bool) {}
 
-  // Where whoever advises to start over may write that it does, for a device to see: 4 bytes that
-  // live as long as the stepper. Null: nothing looks there.
+  // A word in host memory that a device's kernels look at (pinned and mapped): while it is not 0,
+  // what compute() queued ends early and its results are worthless. Whoever advises to start over
+  // writes it (syncd_join_options.resync_flag). Lives as long as the stepper. Null: nothing looks
+  // there.
   virtual std::uint32_t* resync_flag() { return nullptr; }
 
   // Nobody wants the minibatch any more: what of it is not done yet may end early.
@@ -140,18 +143,22 @@ class Stepper {
 
   // The update of the whole minibatch; valid until the next start().
   virtual const Update& finish() = 0;
-};
 
-class DeviceStepper;  // device_stepper.h
+  // Its memory, for what works on the same device. replica(), replica_changed() and finish() go
+  // through host memory and wait: for callers that know nothing of devices. Whoever uses view()
+  // leaves them alone.
+  virtual DeviceView view() { return {}; }
+  // Mean training loss of the minibatch; waits until its parts are computed.
+  virtual double loss() { return finish().loss; }
+  virtual std::uint64_t samples() const { return 0; }
+};
 
 class Workload {
  public:
   virtual ~Workload() = default;
 
-  virtual std::string_view name() const = 0;
   virtual std::string_view loss_name() const = 0;  // such as "held-out RMSE"
   virtual ParameterLayout layout() const = 0;
-  virtual std::size_t training_samples() const = 0;
   virtual std::size_t held_out_samples() const = 0;
 
   // Fills the initial parameters; the same for the same seed.
@@ -180,7 +187,7 @@ class Workload {
 
   // Throws std::runtime_error if the backend cannot be used. Where there are several devices, the
   // workers take turns in them.
-  virtual std::unique_ptr<DeviceStepper> make_stepper(std::int32_t worker = 0) const = 0;
+  virtual std::unique_ptr<Stepper> make_stepper(std::int32_t worker = 0) const = 0;
 };
 
 // The workload over data that prepare.h put into shared memory; `data` must outlive it. Throws

@@ -81,10 +81,9 @@ bool average_published(DeviceQueues& queues, const std::vector<bool>& counts,
 }
 
 PushReport DevicePeerExchange::keep_update() {
-  auto& stepper = static_cast<DeviceStepper&>(stepper_);
-  port_->keep_step(stepper.view().rule);
-  return {.loss = stepper.loss(),
-          .samples = stepper.samples(),
+  port_->keep_step(stepper_.view().rule);
+  return {.loss = stepper_.loss(),
+          .samples = stepper_.samples(),
           .bytes = queues_.shape().parameters * sizeof(float)};
 }
 

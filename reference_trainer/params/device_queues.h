@@ -81,7 +81,7 @@ bool average_published(DeviceQueues& queues, const std::vector<bool>& counts, st
 class DevicePeerExchange : public PeerExchange {
  public:
   // Both must outlive the exchange.
-  DevicePeerExchange(int worker, DeviceQueues& queues, DeviceStepper& stepper)
+  DevicePeerExchange(int worker, DeviceQueues& queues, Stepper& stepper)
       : queues_(queues), stepper_(stepper), port_(queues.port(worker, stepper.view())) {}
 
   int workers() const override { return queues_.shape().workers; }

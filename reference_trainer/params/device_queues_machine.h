@@ -145,7 +145,7 @@ class MachineQueues : public DeviceQueues {
       add(there, there.take_shared(bytes_of(shape)));
     }
     for (std::size_t worker = 0; worker < queues_.size(); ++worker) {
-      Queue& queue = *queues_[worker];
+      Region& queue = *queues_[worker];
       const MachineMemory<Machine, float> values(queue.machine, initial.size());
       queue.machine.copy_in(queue.stream.get(), values.data(), initial.data(),
                             initial.size_bytes());
@@ -180,13 +180,8 @@ class MachineQueues : public DeviceQueues {
   }
 
   std::unique_ptr<DeviceQueuePort> port(int worker, const DeviceView& view) override {
-    if (worker < 0 || worker >= shape_.workers || view.parameters != shape_.parameters) {
-      throw std::invalid_argument("queues of " + std::to_string(shape_.parameters) +
-                                  " parameters for " + std::to_string(shape_.workers) +
-                                  " workers do not take worker " + std::to_string(worker) +
-                                  " with " + std::to_string(view.parameters));
-    }
-    Machine there = machine_of(worker).of(view.replica);
+    check_port(shape_, worker, view);
+    Machine there = queues_[static_cast<std::size_t>(worker)]->machine.of(view.replica);
     if (is_ours_) {
       for (const auto& queue : queues_) there.reach(queue->machine);
     }
@@ -194,7 +189,7 @@ class MachineQueues : public DeviceQueues {
   }
 
   bool read_published(int worker, std::span<float> out) override {
-    Queue& queue = *queues_[static_cast<std::size_t>(worker)];
+    Region& queue = *queues_[static_cast<std::size_t>(worker)];
     void* stream = queue.stream.get();
     const MachineMemory<Machine, float> copy(queue.machine, shape_.parameters);
     const MachineMemory<Machine, QueuedUpdate> update(queue.machine, 1);
@@ -212,49 +207,26 @@ class MachineQueues : public DeviceQueues {
   }
 
  private:
-  static constexpr std::size_t kAlignment = 256;  // of the pieces
+  using Region = SharedRegion<Machine>;
 
-  struct Queue {
-    Queue(Machine of_queue, void* of_machine, bool ours)
-        : machine(of_queue), memory(of_machine), stream(machine.new_stream()), is_ours(ours) {}
-    ~Queue() {
-      machine.settle(stream.get());
-      if (is_ours) {
-        machine.give(memory);
-      } else {
-        machine.close(memory);
-      }
-    }
-    Queue(const Queue&) = delete;
-    Queue& operator=(const Queue&) = delete;
-
-    Machine machine;
-    void* memory;
-    typename Machine::Stream stream;
-    bool is_ours;
-  };
-
-  static constexpr std::size_t pieces_at(const DeviceShape& shape) {
-    const std::size_t bytes = shape.all_slots() * shape.parameters * sizeof(float);
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  static constexpr std::size_t value_bytes(const DeviceShape& shape) {
+    return shape.all_slots() * shape.parameters * sizeof(float);
   }
   static constexpr std::size_t bytes_of(const DeviceShape& shape) {
-    return pieces_at(shape) + shape.all_slots() * shape.pieces() * sizeof(QueuePiece);
+    return Region::aligned(value_bytes(shape)) +
+           shape.all_slots() * shape.pieces() * sizeof(QueuePiece);
   }
 
   void add(Machine machine, void* memory) {
-    queues_.push_back(std::make_unique<Queue>(machine, memory, is_ours_));
-    auto* base = static_cast<std::byte*>(memory);
+    queues_.push_back(std::make_unique<Region>(machine, memory, is_ours_));
     places_.push_back({.shape = shape_,
-                       .values = reinterpret_cast<float*>(base),
-                       .pieces = reinterpret_cast<QueuePiece*>(base + pieces_at(shape_))});
+                       .values = queues_.back()->template part<float>(0),
+                       .pieces = queues_.back()->template part<QueuePiece>(value_bytes(shape_))});
   }
-
-  Machine& machine_of(int worker) { return queues_[static_cast<std::size_t>(worker)]->machine; }
 
   DeviceShape shape_;
   bool is_ours_;
-  std::vector<std::unique_ptr<Queue>> queues_;  // by the worker that reads
+  std::vector<std::unique_ptr<Region>> queues_;  // by the worker that reads
   std::vector<DeviceQueuePlaces> places_;
 };
 

@@ -97,14 +97,12 @@ bool DeviceParameterExchange::was_whole(int pulls_max) {
 }
 
 std::optional<PushReport> DeviceParameterExchange::push() {
-  auto& stepper = static_cast<DeviceStepper&>(stepper_);
-  const DeviceView view = stepper.view();  // the rule may differ from minibatch to minibatch
-  port_->push(view.rule);
-  const double loss = stepper.loss();
+  port_->push(stepper_.view().rule);  // which may differ from minibatch to minibatch
+  const double loss = stepper_.loss();
   if (!was_whole(kDevicePullsMax)) return std::nullopt;
   store_.count_updates(1);
   return PushReport{.loss = loss,
-                    .samples = stepper.samples(),
+                    .samples = stepper_.samples(),
                     .bytes = store_.store().shape().parameters * sizeof(float)};
 }
 

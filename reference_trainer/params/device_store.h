@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "libclient/shared_memory.h"
-#include "reference_trainer/model/device_stepper.h"
+#include "reference_trainer/model/workload.h"
 #include "reference_trainer/params/device_store_steps.h"
 #include "reference_trainer/run/exchange.h"
 
@@ -163,7 +163,7 @@ inline constexpr int kHostPullsMax = 200;
 class DeviceParameterExchange : public ParameterExchange {
  public:
   // All must outlive the exchange.
-  DeviceParameterExchange(int worker, SharedDeviceStore& store, DeviceStepper& stepper)
+  DeviceParameterExchange(int worker, SharedDeviceStore& store, Stepper& stepper)
       : DeviceParameterExchange(worker, store, stepper, stepper.view()) {}
 
   void pull() override { port_->pull(); }

@@ -51,6 +51,47 @@ class MachineMemory {
   T* data_;
 };
 
+// Memory that processes share, with a stream for what is done there. What is behind it, if it is
+// ours, goes with it.
+template <typename Machine>
+struct SharedRegion {
+  SharedRegion(Machine of_memory, void* at, bool ours)
+      : machine(of_memory), memory(at), stream(machine.new_stream()), is_ours(ours) {}
+  ~SharedRegion() {
+    machine.settle(stream.get());
+    if (is_ours) {
+      machine.give(memory);
+    } else {
+      machine.close(memory);
+    }
+  }
+  SharedRegion(const SharedRegion&) = delete;
+  SharedRegion& operator=(const SharedRegion&) = delete;
+
+  // The part that begins behind so many bytes, at a whole number of kAlignment.
+  static constexpr std::size_t aligned(std::size_t bytes) {
+    constexpr std::size_t kAlignment = 256;
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
+  template <typename T>
+  T* part(std::size_t bytes) const {
+    return reinterpret_cast<T*>(static_cast<std::byte*>(memory) + aligned(bytes));
+  }
+
+  Machine machine;
+  void* memory;
+  typename Machine::Stream stream;
+  bool is_ours;
+};
+
+// Throws std::invalid_argument for a worker, or a stepper, that what has this shape does not take.
+inline void check_port(const DeviceShape& shape, int worker, const DeviceView& view) {
+  if (worker >= 0 && worker < shape.workers && view.parameters == shape.parameters) return;
+  throw std::invalid_argument("what " + std::to_string(shape.workers) + " workers share of " +
+                              std::to_string(shape.parameters) + " parameters is not for worker " +
+                              std::to_string(worker) + " with " + std::to_string(view.parameters));
+}
+
 // What a reader of the store has, beside the place that it copies to.
 template <typename Machine>
 class StoreSight {
@@ -155,8 +196,8 @@ template <typename Machine>
 class MachineStore : public DeviceStore {
  public:
   // A new one, with memory of its own.
-  MachineStore(Machine machine, const DeviceShape& shape, std::span<const float> initial)
-      : MachineStore(machine, shape, machine.take_shared(bytes_of(shape)), true) {
+  MachineStore(Machine of_memory, const DeviceShape& shape, std::span<const float> initial)
+      : MachineStore(of_memory, shape, of_memory.take_shared(bytes_of(shape)), true) {
     if (initial.size() != shape.parameters) {
       throw std::invalid_argument("a parameter store of " + std::to_string(shape.parameters) +
                                   " parameters does not take " + std::to_string(initial.size()) +
@@ -164,64 +205,50 @@ class MachineStore : public DeviceStore {
     }
     // Now rather than in the middle of training; another process's workers could not even tell.
     for (int worker = 0; worker < shape.workers; ++worker) {
-      machine_.of_worker(worker).must_reach(machine_);
+      machine().of_worker(worker).must_reach(machine());
     }
-    machine_.copy_in(stream_.get(), places_.values, initial.data(), initial.size_bytes());
-    machine_.wait(stream_.get());
+    machine().copy_in(stream(), places_.values, initial.data(), initial.size_bytes());
+    machine().wait(stream());
   }
 
   // One of another process.
-  MachineStore(Machine machine, const DeviceShape& shape, const DeviceHandle& handle)
-      : MachineStore(machine, shape, machine.open(handle), false) {}
+  MachineStore(Machine of_memory, const DeviceShape& shape, const DeviceHandle& handle)
+      : MachineStore(of_memory, shape, of_memory.open(handle), false) {}
 
-  ~MachineStore() override {
-    machine_.settle(stream_.get());
-    if (is_ours_) {
-      machine_.give(memory_);
-    } else {
-      machine_.close(memory_);
-    }
-  }
+  ~MachineStore() override { machine().settle(stream()); }  // before anything of it goes
 
   const DeviceShape& shape() const override { return places_.shape; }
-  DeviceHandle handle() const override { return machine_.share(memory_); }
+  DeviceHandle handle() const override { return region_.machine.share(region_.memory); }
 
   std::unique_ptr<DeviceStorePort> port(int worker, const DeviceView& view) override {
-    if (worker < 0 || worker >= places_.shape.workers ||
-        view.parameters != places_.shape.parameters) {
-      throw std::invalid_argument(
-          "a parameter store of " + std::to_string(places_.shape.parameters) + " parameters for " +
-          std::to_string(places_.shape.workers) + " workers does not take worker " +
-          std::to_string(worker) + " with " + std::to_string(view.parameters));
-    }
-    Machine there = machine_.of(view.replica);
-    if (is_ours_) there.reach(machine_);
+    check_port(places_.shape, worker, view);
+    Machine there = machine().of(view.replica);
+    if (region_.is_ours) there.reach(machine());
     return std::make_unique<MachinePort<Machine>>(there, places_, worker, view);
   }
 
   bool read_all(std::span<float> out) override {
-    if (!monitor_) monitor_ = std::make_unique<Monitor>(machine_, stream_.get(), places_);
+    if (!monitor_) monitor_ = std::make_unique<Monitor>(machine(), stream(), places_);
     for (int read = 0; read < kDeviceReads; ++read) {
       monitor_->sight.pull(monitor_->copy.data());
       if (monitor_->sight.failed_shard()) continue;
-      machine_.copy_out(stream_.get(), out.data(), monitor_->copy.data(), out.size_bytes());
+      machine().copy_out(stream(), out.data(), monitor_->copy.data(), out.size_bytes());
       return true;
     }
     return false;
   }
 
   std::size_t close_shards(int worker) override {
-    const MachineMemory<Machine, std::uint64_t> closed(machine_, 1);
-    machine_.run(stream_.get(), places_.shape.pieces(),
-                 CloseShard{.store = places_, .worker = worker, .closed = closed.data()});
+    const MachineMemory<Machine, std::uint64_t> closed(machine(), 1);
+    machine().run(stream(), places_.shape.pieces(),
+                  CloseShard{.store = places_, .worker = worker, .closed = closed.data()});
     std::uint64_t count = 0;
-    machine_.copy_out(stream_.get(), &count, closed.data(), sizeof(count));
+    machine().copy_out(stream(), &count, closed.data(), sizeof(count));
     return static_cast<std::size_t>(count);
   }
 
  private:
-  // The counters begin at a whole number of these.
-  static constexpr std::size_t kAlignment = 256;
+  using Region = SharedRegion<Machine>;
 
   struct Monitor {
     Monitor(Machine machine, void* stream, const DeviceStorePlaces& places)
@@ -230,28 +257,25 @@ class MachineStore : public DeviceStore {
     MachineMemory<Machine, float> copy;
   };
 
-  static constexpr std::size_t counters_at(const DeviceShape& shape) {
-    return (shape.parameters * sizeof(float) + kAlignment - 1) / kAlignment * kAlignment;
-  }
   static constexpr std::size_t bytes_of(const DeviceShape& shape) {
-    return counters_at(shape) + 2 * shape.counters() * sizeof(std::uint64_t);
+    return Region::aligned(shape.parameters * sizeof(float)) +
+           2 * shape.counters() * sizeof(std::uint64_t);
   }
 
-  MachineStore(Machine machine, const DeviceShape& shape, void* memory, bool is_ours)
-      : machine_(machine), memory_(memory), is_ours_(is_ours), stream_(machine_.new_stream()) {
-    auto* base = static_cast<std::byte*>(memory);
-    places_ = {
-        .shape = shape,
-        .values = reinterpret_cast<float*>(base),
-        .begun = reinterpret_cast<std::uint64_t*>(base + counters_at(shape)),
-        .done = reinterpret_cast<std::uint64_t*>(base + counters_at(shape)) + shape.counters()};
-    if constexpr (Machine::kIsCpu) places_.is_alone = machine_.is_alone();
+  MachineStore(Machine of_memory, const DeviceShape& shape, void* memory, bool is_ours)
+      : region_(of_memory, memory, is_ours) {
+    auto* counters = region_.template part<std::uint64_t>(shape.parameters * sizeof(float));
+    places_ = {.shape = shape,
+               .values = region_.template part<float>(0),
+               .begun = counters,
+               .done = counters + shape.counters()};
+    if constexpr (Machine::kIsCpu) places_.is_alone = machine().is_alone();
   }
 
-  Machine machine_;
-  void* memory_;
-  bool is_ours_;
-  typename Machine::Stream stream_;
+  Machine& machine() { return region_.machine; }
+  void* stream() { return region_.stream.get(); }
+
+  Region region_;
   DeviceStorePlaces places_;
   std::unique_ptr<Monitor> monitor_;
 };

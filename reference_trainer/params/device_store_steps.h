@@ -22,7 +22,7 @@
 #pragma once
 
 #include "reference_trainer/model/device_atomics.h"
-#include "reference_trainer/model/device_stepper.h"
+#include "reference_trainer/model/device_view.h"
 
 namespace syncd::trainer {
 

@@ -157,6 +157,7 @@ std::string describe_setting(const ReportContext& context) {
     text += "iterations as fast as they go";
   }
   if (context.hop_order == HopOrder::kSerial) text += ", Hop in serial order";
+  for (const std::string& setting : context.more_settings) text += ", " + setting;
   return text + fmt::format(", slowdown {}", context.slowdown);
 }
 

@@ -28,6 +28,8 @@ struct ReportContext {
   std::string slowdown;
   double iteration_ms = 0;
   std::string virtual_iteration_time = {};  // of runs in virtual time; empty: real time
+  // What else is not as usual: "decay 0.5@100", "aggregate mean", ...
+  std::vector<std::string> more_settings = {};
   std::optional<double> target_loss;
   std::string target_source;             // where the target comes from, for people
   std::vector<Fact> configuration = {};  // all settings

@@ -1,7 +1,7 @@
 // Checkpoints on disk: see checkpoint.h.
 //
-// A file: magic, its whole length, the identity, the shard, and a checksum of all before it.
-// Numbers are as this machine has them.
+// A file: magic, its whole length, the identity and the shard as CBOR, and a checksum of all before
+// it. The length, the checksum and parameters are as this machine has them.
 #include "reference_trainer/run/checkpoint.h"
 
 #include <fcntl.h>
@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <string_view>
 
@@ -23,8 +24,9 @@ namespace syncd::trainer {
 namespace {
 
 namespace fs = std::filesystem;
+using Cbor = nlohmann::json;
 
-constexpr std::string_view kMagic = "syncd trainer checkpoint 1\n";
+constexpr std::string_view kMagic = "syncd trainer checkpoint 2\n";
 constexpr std::string_view kEnding = ".ckpt";
 constexpr std::size_t kCompleteKept = 2;
 constexpr std::size_t kDirectoryBytesMax = 900;  // the daemon takes locations of 1024 bytes
@@ -43,75 +45,40 @@ class OtherTraining : public CheckpointError {
   using CheckpointError::CheckpointError;
 };
 
-class Writer {
- public:
-  template <typename T>
-  void number(T value) {
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
-  }
-  void text(std::string_view text) {
-    number<std::uint64_t>(text.size());
-    bytes_ += text;
-  }
-  void floats(const std::vector<float>& values) {
-    text({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
-  }
-  std::string& bytes() { return bytes_; }
+std::string bytes_of(std::uint64_t number) {
+  return {reinterpret_cast<const char*>(&number), sizeof number};
+}
 
- private:
-  std::string bytes_;
-};
+std::uint64_t number_at(std::string_view bytes, std::size_t place) {
+  std::uint64_t number = 0;
+  bytes.substr(place).copy(reinterpret_cast<char*>(&number), sizeof number);
+  return number;
+}
 
-class Reader {
- public:
-  Reader(const fs::path& file, std::string_view bytes) : file_(file), rest_(bytes) {}
+Cbor binary(const std::vector<float>& values) {
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(values.data());
+  return Cbor::binary({bytes, bytes + values.size() * sizeof(float)});
+}
 
-  template <typename T>
-  T number() {
-    T value;
-    std::memcpy(&value, take(sizeof value).data(), sizeof value);
-    return value;
-  }
-  std::string_view text() { return take(number<std::uint64_t>()); }
-  std::vector<float> floats() {
-    const std::string_view bytes = text();
-    std::vector<float> values(bytes.size() / sizeof(float));
-    if (!values.empty()) std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
-    return values;
-  }
-  std::string_view take(std::uint64_t size) {
-    if (size > rest_.size()) {
-      throw CheckpointError(fmt::format("{} is damaged: its lengths do not fit", file_.string()));
-    }
-    const std::string_view taken = rest_.substr(0, size);
-    rest_.remove_prefix(size);
-    return taken;
-  }
-
- private:
-  const fs::path& file_;
-  std::string_view rest_;
-};
+std::vector<float> floats(const Cbor& binary) {
+  const Cbor::binary_t& bytes = binary.get_binary();
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::copy(bytes.begin(), bytes.end(), reinterpret_cast<std::uint8_t*>(values.data()));
+  return values;
+}
 
 std::string encode(const TrainingIdentity& identity, const Shard& shard) {
-  Writer body;
-  body.number<std::uint64_t>(identity.size());
-  for (const auto& [name, value] : identity) {
-    body.text(name);
-    body.text(value);
-  }
-  body.number(shard.rank);
-  body.number(shard.iteration);
-  body.number(shard.iterations);
-  body.floats(shard.parameters);
-  body.floats(shard.state);
-  Writer file;
-  file.bytes() = kMagic;
-  constexpr std::size_t kNumbers = 2 * sizeof(std::uint64_t);
-  file.number<std::uint64_t>(kMagic.size() + kNumbers + body.bytes().size());
-  file.bytes() += body.bytes();
-  file.number(checksum(file.bytes()));
-  return std::move(file.bytes());
+  const Cbor fields{{"identity", identity},
+                    {"rank", shard.rank},
+                    {"iteration", shard.iteration},
+                    {"iterations", shard.iterations},
+                    {"parameters", binary(shard.parameters)},
+                    {"state", binary(shard.state)}};
+  std::string body;
+  Cbor::to_cbor(fields, body);
+  const std::size_t length = kMagic.size() + body.size() + 2 * sizeof(std::uint64_t);
+  const std::string file = std::string(kMagic) + bytes_of(length) + body;
+  return file + bytes_of(checksum(file));
 }
 
 // What a shard's name says.
@@ -255,27 +222,21 @@ StoredShard read_shard(const fs::path& file) {
     throw CheckpointError(
         fmt::format("{} is damaged: it does not begin as a checkpoint does", file.string()));
   }
-  const auto length = Reader(file, all.substr(kMagic.size())).number<std::uint64_t>();
-  if (length != all.size()) {
+  if (const std::uint64_t length = number_at(all, kMagic.size()); length != all.size()) {
     throw CheckpointError(fmt::format("{} is damaged: it has {} bytes and should have {}",
                                       file.string(), all.size(), length));
   }
   const std::size_t end = all.size() - sizeof(std::uint64_t);
-  if (Reader(file, all.substr(end)).number<std::uint64_t>() != checksum(all.substr(0, end))) {
+  if (number_at(all, end) != checksum(all.substr(0, end))) {
     throw CheckpointError(fmt::format("{} is damaged: its checksum is wrong", file.string()));
   }
-  Reader reader(file, all.substr(kHead, end - kHead));
-  StoredShard stored;
-  for (auto fields = reader.number<std::uint64_t>(); fields > 0; --fields) {
-    std::string name(reader.text());
-    stored.identity.emplace_back(std::move(name), reader.text());
-  }
-  stored.shard.rank = reader.number<std::int32_t>();
-  stored.shard.iteration = reader.number<std::int64_t>();
-  stored.shard.iterations = reader.number<std::int64_t>();
-  stored.shard.parameters = reader.floats();
-  stored.shard.state = reader.floats();
-  return stored;
+  const Cbor body = Cbor::from_cbor(all.substr(kHead, end - kHead));
+  return {.identity = body["identity"].get<TrainingIdentity>(),
+          .shard = {.rank = body["rank"],
+                    .iteration = body["iteration"],
+                    .iterations = body["iterations"],
+                    .parameters = floats(body["parameters"]),
+                    .state = floats(body["state"])}};
 }
 
 fs::path find_shard(const fs::path& directory, CheckpointId id, int rank) {

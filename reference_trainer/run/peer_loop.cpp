@@ -47,7 +47,6 @@ bool PeerLoop::train(const Step& step) {
     persist(StopLevel::kAbandon, [&] { coordinator_.consumed(step.iteration); });
   }
   exchange_.publish();
-  slot_.last_loss.store(report_.loss, std::memory_order_relaxed);
   count(slot_.iterations, 1);
   return true;
 }

@@ -15,9 +15,8 @@
 #include "reference_trainer/run/interrupts.h"
 #include "reference_trainer/run/peer_policy.h"
 #include "reference_trainer/run/slowdown.h"
+#include "reference_trainer/run/worker.h"
 #include "reference_trainer/run/worker_checkpoints.h"
-#include "reference_trainer/run/worker_process.h"
-#include "reference_trainer/run/worker_thread.h"
 
 namespace syncd::trainer {
 namespace {
@@ -33,73 +32,42 @@ std::int64_t load(const std::atomic<std::int64_t>& counter) {
   return counter.load(std::memory_order_relaxed);
 }
 
-// Where a run's parameters are: in a store that all workers share, or with each worker. What the
-// monitor does with them is to look at them, and on a device to clear up behind the dead.
-class Parameters {
- public:
-  Parameters(const RunSettings& settings, const Workload& workload)
-      : initial_(workload.layout().parameters) {
-    if (settings.plan != nullptr && settings.plan->resume) {
-      initial_ = settings.plan->resume->parameters;
-    } else {
-      workload.initialize(initial_);
-    }
-    const int workers = settings.workload.workers;
-    const auto peers = peer_policy(settings.policy);
-    is_on_host_ = settings.store_in == StoreIn::kHost;
-    StoreDevice& device =
-        settings.device != nullptr
-            ? *settings.device
-            : store_device(is_on_host_ ? Backend::kCpu : settings.workload.backend);
-    const bool shares = settings.workers_as == WorkersAs::kProcesses;
-    shares_ = std::make_shared<DeviceShares>();
-    if (peers) {
-      shares_->queues.emplace(
-          SharedDeviceQueues::create(device, workers, peers->slots, initial_, shares));
-    } else {
-      shares_->store.emplace(
-          SharedDeviceStore::create(device, workload.layout(), workers, initial_, shares));
-    }
+// What all workers begin with.
+std::vector<float> initial_parameters(const RunSettings& settings, const Workload& workload) {
+  if (settings.plan != nullptr && settings.plan->resume) return settings.plan->resume->parameters;
+  std::vector<float> parameters(workload.layout().parameters);
+  workload.initialize(parameters);
+  return parameters;
+}
+
+// Where a run's parameters are: in a store that all workers share, or with each worker.
+std::shared_ptr<DeviceShares> make_shares(const RunSettings& settings, const Workload& workload,
+                                          std::span<const float> initial) {
+  const int workers = settings.workload.workers;
+  const Backend backend =
+      settings.store_in == StoreIn::kHost ? Backend::kCpu : settings.workload.backend;
+  StoreDevice& device = settings.device != nullptr ? *settings.device : store_device(backend);
+  const bool shares = settings.workers_as == WorkersAs::kProcesses;
+  auto made = std::make_shared<DeviceShares>();
+  if (const auto peers = peer_policy(settings.policy)) {
+    made->queues.emplace(
+        SharedDeviceQueues::create(device, workers, peers->slots, initial, shares));
+  } else {
+    made->store.emplace(
+        SharedDeviceStore::create(device, workload.layout(), workers, initial, shares));
   }
+  return made;
+}
 
-  bool are_on_host() const { return is_on_host_; }
-  const std::shared_ptr<DeviceShares>& shares() const { return shares_; }
-
-  // Fills `out`; `counts` says which workers' parameters count. False: not just now, because a
-  // worker may have died in the middle of an update.
-  bool read(const std::vector<bool>& counts, std::span<float> out) const {
-    if (shares_->store) return shares_->store->store().read_all(out);
-    if (!average_published(shares_->queues->queues(), counts, out)) {
-      std::copy(initial_.begin(), initial_.end(), out.begin());
-    }
-    return true;
-  }
-
-  // What became of the updates; nothing in a decentralized run.
-  void count(RunResult& result) const {
-    result.updates = result.iterations;
-    if (!shares_->store) return;
-    result.updates = shares_->store->updates() + result.earlier;
-    result.half_written = shares_->store->half_written();
-  }
-
-  bool are_shared() const { return shares_->store.has_value(); }
-
- private:
-  std::vector<float> initial_;
-  bool is_on_host_ = true;
-  std::shared_ptr<DeviceShares> shares_;
-};
-
-BoardConfig board_config(const RunSettings& settings, const Parameters& parameters, int data_fd) {
+BoardConfig board_config(const RunSettings& settings, int parameters_fd, int data_fd) {
   BoardConfig config{};
   config.workload = settings.workload;
-  config.budget = static_cast<std::int32_t>(settings.budget);
+  config.budget = settings.budget;
   config.iterations = settings.iterations;
   config.iteration_us = settings.iteration_us;
-  config.hop_order = static_cast<std::int32_t>(settings.hop_order);
-  config.parameters_fd = parameters.shares()->fd();
-  config.are_on_host = parameters.are_on_host();
+  config.hop_order = settings.hop_order;
+  config.parameters_fd = parameters_fd;
+  config.are_on_host = settings.store_in == StoreIn::kHost;
   config.data_fd = data_fd;
   set_field(config.slowdown, settings.slowdown, "slowdown");
   set_field(config.addresses, settings.addresses, "daemon's address");
@@ -128,9 +96,10 @@ class Run {
         workload_(workload),
         daemon_(daemon),
         observer_(observer),
-        parameters_(settings, workload),
-        board_(RunBoard::create(board_config(settings, parameters_, data.fd()))),
-        snapshot_(workload.layout().parameters),
+        initial_(initial_parameters(settings, workload)),
+        shares_(make_shares(settings, workload, initial_)),
+        board_(RunBoard::create(board_config(settings, shares_->fd(), data.fd()))),
+        snapshot_(initial_.size()),
         timeline_(settings.policy) {
     result_.policy = settings.policy;
     result_.job = settings.job;
@@ -147,7 +116,7 @@ class Run {
     evaluate();  // the point at time 0
     for (int worker = 0; worker < board_.workers() && !device_failed_; ++worker) {
       workers_.push_back(settings_.workers_as == WorkersAs::kThreads
-                             ? start_worker_thread(worker, board_, parameters_.shares())
+                             ? start_worker_thread(worker, board_, shares_)
                              : start_worker_process(worker, board_));
     }
     last_progress_us_ = clock_.now_us();
@@ -204,8 +173,7 @@ class Run {
       worker.end = end->text;
       // Its own word is missing if it was killed.
       if (!end->finished) {
-        board_.slot(static_cast<int>(i))
-            .state.store(static_cast<std::int32_t>(WorkerState::kFailed));
+        board_.slot(static_cast<int>(i)).state.store(WorkerState::kFailed);
       }
       if (!end->finished && !end->runs_on) close_shards(static_cast<int>(i));
       if (worker.finished || ending_) continue;
@@ -218,9 +186,9 @@ class Run {
 
   // Others wait for what a worker that is gone was just writing.
   void close_shards(int worker) {
-    if (!parameters_.shares()->store) return;
+    if (!shares_->store) return;
     std::size_t shards = 0;
-    ask_device([&] { shards = parameters_.shares()->store->close_shards(worker); });
+    ask_device([&] { shards = shares_->store->close_shards(worker); });
     if (shards == 0) return;
     observer_.notify(
         fmt::format("worker {} ended in the middle of an update: what it had written in {} shards "
@@ -239,10 +207,18 @@ class Run {
     }
   }
 
-  // Into snapshot_. False: not just now, or not any more.
+  // Into snapshot_; `counts` says which workers' parameters count. False: not just now, because a
+  // worker may have died in the middle of an update, or not any more.
   bool read(const std::vector<bool>& counts) {
     bool is_read = false;
-    ask_device([&] { is_read = parameters_.read(counts, snapshot_); });
+    ask_device([&] {
+      if (shares_->store) {
+        is_read = shares_->store->store().read_all(snapshot_);
+        return;
+      }
+      if (!average_published(shares_->queues->queues(), counts, snapshot_)) snapshot_ = initial_;
+      is_read = true;
+    });
     return is_read;
   }
 
@@ -422,8 +398,13 @@ class Run {
           {std::max(result_.seconds, time_s), result_.iterations, loss, accuracy});
       result_.accuracy = workload_.accuracy(snapshot_);
     }
-    parameters_.count(result_);
-    if (!parameters_.are_shared()) result_.one_worker_loss = one_worker_loss();
+    if (shares_->store) {
+      result_.updates = shares_->store->updates() + result_.earlier;
+      result_.half_written = shares_->store->half_written();
+    } else {
+      result_.updates = result_.iterations;
+      result_.one_worker_loss = one_worker_loss();
+    }
     const bool any_finished = result_.lost_workers() < board_.workers();
     if (result_.failure.empty() && !result_.interrupted && !any_finished) {
       result_.failure = "no worker finished; worker 0: " + result_.workers.front().end;
@@ -435,7 +416,8 @@ class Run {
   DaemonProcess* daemon_;
   const RunObserver& observer_;
   SystemClock clock_;
-  Parameters parameters_;
+  std::vector<float> initial_;
+  std::shared_ptr<DeviceShares> shares_;
   RunBoard board_;
   std::vector<float> snapshot_;
   std::vector<std::unique_ptr<RunningWorker>> workers_;

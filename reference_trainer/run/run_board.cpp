@@ -10,7 +10,7 @@
 namespace syncd::trainer {
 
 static_assert(std::atomic<std::int64_t>::is_always_lock_free &&
-                  std::atomic<double>::is_always_lock_free &&
+                  std::atomic<WorkerState>::is_always_lock_free &&
                   std::atomic<char>::is_always_lock_free,
               "processes share these, so they must be plain memory");
 
@@ -117,13 +117,13 @@ void RunBoard::add_earlier(int worker, std::int64_t iterations) const {
 }
 
 std::atomic<std::int64_t>& RunBoard::claimed(int worker) const {
-  const bool shared = config().budget == static_cast<std::int32_t>(Budget::kShared);
+  const bool shared = config().budget == Budget::kShared;
   return shared ? header_->claimed_in_all
                 : header_->claimed_by_worker[static_cast<std::size_t>(worker)];
 }
 
 bool RunBoard::claim_iteration(int worker) const {
-  const bool shared = config().budget == static_cast<std::int32_t>(Budget::kShared);
+  const bool shared = config().budget == Budget::kShared;
   const std::int64_t limit = config().iterations * (shared ? workers() : 1);
   if (limit == 0) return true;
   std::atomic<std::int64_t>& count = claimed(worker);

@@ -41,12 +41,9 @@ enum class StopLevel : std::int32_t {
 };
 
 enum class WorkerState : std::int32_t {
-  kStarting = 0,
-  kWaiting = 1,  // in begin, targets or collect
-  kComputing = 2,
-  kPushing = 3,
-  kFinished = 4,  // left the job as it should
-  kFailed = 5,    // its message says why
+  kRunning = 0,
+  kFinished,  // left the job as it should
+  kFailed,    // its message says why
 };
 
 // A text of limited length that one process writes and others may read at any time. Text that is
@@ -94,10 +91,9 @@ struct WorkerCounts {
 
 // What one worker reports. Moments on the machine's monotonic clock.
 struct alignas(64) WorkerSlot : WorkerCounts<std::atomic<std::int64_t>> {
-  std::atomic<std::int32_t> state;
+  std::atomic<WorkerState> state;
   std::atomic<std::int64_t> first_grant_us;  // moment; 0: not granted yet
   std::atomic<std::int64_t> last_push_us;    // moment of the end of the latest push
-  std::atomic<double> last_loss;             // training loss of the latest minibatch
   // Where the order of updates is fixed: one more than the iteration that it pulled for last, and
   // than the one whose update it added last.
   std::atomic<std::int64_t> pulled;
@@ -116,10 +112,7 @@ struct alignas(64) WorkerSlot : WorkerCounts<std::atomic<std::int64_t>> {
       staleness_max.store(of_staleness, std::memory_order_relaxed);
     }
   }
-  bool has_ended() const {
-    const auto now = static_cast<WorkerState>(state.load(std::memory_order_acquire));
-    return now == WorkerState::kFinished || now == WorkerState::kFailed;
-  }
+  bool has_ended() const { return state.load(std::memory_order_acquire) != WorkerState::kRunning; }
 };
 
 // Adds to a counter that one worker alone writes.
@@ -130,10 +123,10 @@ inline void count(std::atomic<std::int64_t>& counter, std::int64_t amount) {
 // Everything a worker process needs to know. Plain data of fixed size.
 struct BoardConfig {
   WorkloadConfig workload;
-  std::int32_t budget;         // a Budget
-  std::int64_t iterations;     // per worker; 0: no limit
-  std::int64_t iteration_us;   // the emulated base cost; 0: none
-  std::int32_t hop_order;      // a HopOrder
+  Budget budget;
+  std::int64_t iterations;    // per worker; 0: no limit
+  std::int64_t iteration_us;  // the emulated base cost; 0: none
+  HopOrder hop_order;
   std::int32_t parameters_fd;  // the record of the store, or of the update queues
   bool are_on_host;            // they are in host memory, whatever computes
   std::int32_t data_fd;

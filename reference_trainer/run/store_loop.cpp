@@ -51,7 +51,6 @@ bool StoreLoop::report(const Step& step, const PushReport& update) {
     if (error.kind() != CoordinatorError::Kind::kRetry) take_back();
     throw;
   }
-  slot_.last_loss.store(update.loss, std::memory_order_relaxed);
   if (late) {
     take_back();
     count(slot_.late, 1);

@@ -189,10 +189,7 @@ SpanRecord TimelineRecorder::record_of(const RunBoard& board, std::int64_t start
     const std::vector<Span>& spans = record.workers.back();
     if (spans.empty()) continue;
     if (is_full) record.start_us = std::max(record.start_us, spans.front().start_us);
-    const auto state = static_cast<WorkerState>(slot.state.load(std::memory_order_relaxed));
-    if (state != WorkerState::kFinished && state != WorkerState::kFailed) {
-      known_until_us = std::min(known_until_us, spans.back().end_us);
-    }
+    if (!slot.has_ended()) known_until_us = std::min(known_until_us, spans.back().end_us);
   }
   if (known_until_us > record.start_us) record.end_us = known_until_us;
   mark_supersteps(record, superstep_);

@@ -63,7 +63,7 @@ sim::Options simulation_options(const RunSettings& settings, const VirtualSettin
 RunBoard board_of(const RunSettings& settings) {
   BoardConfig config{};
   config.workload = settings.workload;
-  config.budget = static_cast<std::int32_t>(settings.budget);
+  config.budget = settings.budget;
   config.iterations = settings.iterations;
   return RunBoard::create(config);
 }

@@ -102,8 +102,8 @@ void WorkerCheckpoints::save(std::uint64_t number, std::int64_t iteration) {
   const std::span<const float> state = stepper_.state();
   coordinator_.saving();
   location_ = save_shard(config.checkpoints.data(),
-                         identity_of(config.workload, config.policy.data(),
-                                     static_cast<HopOrder>(config.hop_order), parameters.size()),
+                         identity_of(config.workload, config.policy.data(), config.hop_order,
+                                     parameters.size()),
                          {config.start, number},
                          {.rank = worker_,
                           .iteration = iteration,

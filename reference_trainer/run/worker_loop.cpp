@@ -22,10 +22,6 @@ constexpr std::int64_t kSliceUs = 2'000;
 constexpr int kEagerPolls = 5'000;
 constexpr std::int64_t kPollUs = 100;
 
-void set_state(WorkerSlot& slot, WorkerState state) {
-  slot.state.store(static_cast<std::int32_t>(state), std::memory_order_relaxed);
-}
-
 }  // namespace
 
 std::int64_t retry_pause_us(std::uint64_t seed, int worker, int failures) {
@@ -206,7 +202,6 @@ bool WorkerLoop::wait(StopLevel give_up, const std::function<bool()>& answered) 
 }
 
 bool WorkerLoop::ask(StopLevel give_up, const std::function<bool()>& answered) {
-  set_state(slot_, WorkerState::kWaiting);
   const std::int64_t start_us = clock_.now_us();
   bool is_answered = false;
   const auto ask = [&] { is_answered = answered(); };
@@ -254,7 +249,6 @@ bool WorkerLoop::begin(Step& step) {
 }
 
 bool WorkerLoop::compute(const Step& step, std::int64_t batch) {
-  set_state(slot_, WorkerState::kComputing);
   for (;;) {
     bool restart = false;
     const std::int64_t start_us = clock_.now_us();
@@ -323,7 +317,6 @@ bool WorkerLoop::pad_until(std::int64_t due_us) {
 }
 
 bool WorkerLoop::push(const Step& step, const PushReport& report) {
-  set_state(slot_, WorkerState::kPushing);
   const std::int64_t start_us = clock_.now_us();
   bool late = false;
   persist(StopLevel::kAbandon, [&] { late = coordinator_.push(step.iteration, report); });

@@ -130,7 +130,7 @@ class DevicePeerLoops : public ::testing::TestWithParam<WorkloadKind> {
     const auto workers = static_cast<std::size_t>(with.config.workers);
     BoardConfig config{};
     config.workload = with.config;
-    config.budget = static_cast<std::int32_t>(Budget::kEach);
+    config.budget = Budget::kEach;
     config.iterations = kIterations;
     set_field(config.slowdown, "none", "slowdown");
     const RunBoard board = RunBoard::create(config);

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "reference_trainer/model/cnn_backends.h"
-#include "reference_trainer/model/device_stepper.h"
 #include "tests/unit/reference_trainer/gradient_reference.h"
 
 namespace syncd::trainer {
@@ -25,7 +24,7 @@ class OnGpu : public ::testing::TestWithParam<WorkloadKind> {
   }
 
   testing::GradientCase with{GetParam()};
-  std::unique_ptr<DeviceStepper> stepper;
+  std::unique_ptr<Stepper> stepper;
 };
 
 TEST_P(OnGpu, GradientMatchesFiniteDifferences) {

@@ -21,7 +21,7 @@ class OnDevice : public ::testing::TestWithParam<WorkloadKind> {
  protected:
   GradientCase with{GetParam()};
   std::shared_ptr<HostQueue> queue = std::make_shared<HostQueue>();
-  std::unique_ptr<DeviceStepper> stepper = make_device_stepper(HostDevice(queue), with.request);
+  std::unique_ptr<Stepper> stepper = make_device_stepper(HostDevice(queue), with.request);
 
   void queue_all(BatchKey key) const {
     stepper->start(key);
@@ -65,7 +65,7 @@ class Disturbed : public OnDevice {
  protected:
   // One that does as it is told later; made last, because it takes no part in the setup.
   void SetUp() override {
-    const std::unique_ptr<DeviceStepper> straight = make_device_stepper(HostDevice(), with.request);
+    const std::unique_ptr<Stepper> straight = make_device_stepper(HostDevice(), with.request);
     with.begin(*straight);
     compute_minibatch(*straight, kFirst);
     expected = compute_minibatch(*straight, testing::kGradientKey);

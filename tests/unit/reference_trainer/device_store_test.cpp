@@ -12,7 +12,7 @@
 #include "reference_trainer/params/device_sharing.h"
 #include "reference_trainer/params/store_devices.h"
 #include "reference_trainer/run/store_loop.h"
-#include "reference_trainer/run/worker_thread.h"
+#include "reference_trainer/run/worker.h"
 #include "tests/unit/reference_trainer/device_store_cases.h"
 #include "tests/unit/reference_trainer/gradient_reference.h"
 #include "tests/unit/reference_trainer/host_device.h"
@@ -147,7 +147,7 @@ TEST(DeviceShape, CutsIntoAboutAThousandShardsOfWholeBlocks) {
 }
 
 // A stepper on the device whose minibatches add 1 to every parameter.
-class AddingStepper : public DeviceStepper {
+class AddingStepper : public Stepper {
  public:
   AddingStepper(StoreDevice& device, std::size_t parameters)
       : stand_in_(device.stand_in(parameters, 0)), view_(stand_in_->view()) {
@@ -269,7 +269,7 @@ class EasyCoordinator : public Coordinator {
 RunBoard board_for(const WorkloadConfig& workload, std::int64_t iterations) {
   BoardConfig config{};
   config.workload = workload;
-  config.budget = static_cast<std::int32_t>(Budget::kEach);
+  config.budget = Budget::kEach;
   config.iterations = iterations;
   set_field(config.slowdown, "none", "slowdown");
   return RunBoard::create(config);
@@ -402,7 +402,7 @@ TEST(WorkerThread, ThatFailsSaysWhyAndTheProcessGoesOn) {
   while (!end) end = worker->poll();
   EXPECT_FALSE(end->finished);
   EXPECT_THAT(end->text, ::testing::StartsWith("failed: "));
-  EXPECT_EQ(board.slot(1).state.load(), static_cast<std::int32_t>(WorkerState::kFailed));
+  EXPECT_EQ(board.slot(1).state.load(), WorkerState::kFailed);
   worker->end();
   EXPECT_FALSE(threads_left_behind());
 }

@@ -107,10 +107,6 @@ class HostDevice {
     tell([to, memory = from.data(), count] { std::copy_n(memory, count, to); });
   }
   template <typename T>
-  void download(Pinned<T>& to, const T* from, std::size_t count) {
-    tell([memory = to.data(), from, count] { std::copy_n(from, count, memory); });
-  }
-  template <typename T>
   void clear(T* values, std::size_t count) {
     tell([values, count] { std::fill_n(values, count, T{}); });
   }

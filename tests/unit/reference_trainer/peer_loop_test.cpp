@@ -89,7 +89,7 @@ class PeerLoopTest : public ::testing::Test {
   static BoardConfig config() {
     BoardConfig config{};
     config.workload.workers = 3;
-    config.budget = static_cast<std::int32_t>(Budget::kEach);
+    config.budget = Budget::kEach;
     config.iterations = 2;
     config.iteration_us = 10'000;
     set_field(config.slowdown, "none", "slowdown");
@@ -315,7 +315,7 @@ TEST_P(PeerLoops, LearnTogetherAndMissNothing) {
   config.workload = {
       .kind = GetParam(), .workers = kWorkers, .batch = 32, .learning_rate = 0.2, .seed = 7};
   if (GetParam() == WorkloadKind::kMf) config.workload.learning_rate = 0.05;
-  config.budget = static_cast<std::int32_t>(Budget::kEach);
+  config.budget = Budget::kEach;
   config.iterations = 60;
   set_field(config.slowdown, "none", "slowdown");
   const SharedArrays data = testing::small_data(GetParam());

@@ -94,6 +94,15 @@ TEST(Report, ShowsARunInOneRow) {
       "         3    6.2%        7\n");
 }
 
+TEST(Report, TheFirstLineNamesWhatIsNotAsUsual) {
+  ReportContext unusual = context();
+  unusual.hop_order = HopOrder::kSerial;
+  unusual.more_settings = {"decay 0.5@100", "hosts 1,1"};
+  EXPECT_EQ(describe_setting(unusual),
+            "mf, 2 workers, seed 1, 20 ms per iteration, Hop in serial order, decay 0.5@100, hosts "
+            "1,1, slowdown fixed:1=4x");
+}
+
 TEST(Report, ColumnsStandWhereTheySaySomething) {
   RunResult plain;
   plain.policy = "bsp";

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 RunBoard board(Budget budget, std::int64_t iterations, int workers = 3) {
   BoardConfig config{};
   config.workload.workers = workers;
-  config.budget = static_cast<std::int32_t>(budget);
+  config.budget = budget;
   config.iterations = iterations;
   return RunBoard::create(config);
 }

@@ -49,7 +49,7 @@ class SlowdownForms : public ::testing::TestWithParam<const char*> {
   std::vector<std::int64_t> with_clock() const {
     BoardConfig config{};
     config.workload = workload;
-    config.budget = static_cast<std::int32_t>(Budget::kEach);
+    config.budget = Budget::kEach;
     config.iterations = kIterations;
     config.iteration_us = kIterationUs;
     set_field(config.slowdown, GetParam(), "slowdown");

@@ -6,7 +6,6 @@
 
 #include "reference_trainer/data/generate.h"
 #include "reference_trainer/data/prepare.h"
-#include "reference_trainer/model/device_stepper.h"
 #include "reference_trainer/model/workload.h"
 
 namespace syncd::trainer::testing {

@@ -147,9 +147,7 @@ TEST(Timeline, NothingKnownMakesAnEmptyOne) {
 // A worker of a board that makes 10 iterations a second until now_us.
 class Recorded : public ::testing::Test {
  protected:
-  Recorded() : board_(RunBoard::create(config())) {
-    board_.slot(0).state = static_cast<std::int32_t>(WorkerState::kComputing);
-  }
+  Recorded() : board_(RunBoard::create(config())) { board_.slot(0).state = WorkerState::kRunning; }
 
   static BoardConfig config() {
     BoardConfig config{};
@@ -167,7 +165,7 @@ class Recorded : public ::testing::Test {
   }
 
   Timeline finish() {
-    board_.slot(0).state = static_cast<std::int32_t>(WorkerState::kFinished);
+    board_.slot(0).state = WorkerState::kFinished;
     return recorder_.finish(board_, kStart, kStart + iterations_ * 100 * kMs);
   }
 

@@ -116,7 +116,7 @@ class WorkerLoopTest : public ::testing::Test {
   static BoardConfig config() {
     BoardConfig config{};
     config.workload.workers = 2;
-    config.budget = static_cast<std::int32_t>(Budget::kEach);
+    config.budget = Budget::kEach;
     config.iterations = 3;
     config.iteration_us = 10'000;
     set_field(config.slowdown, "fixed:1=4x", "slowdown");
@@ -226,7 +226,7 @@ TEST_F(CheckpointingLoopTest, WorkerZeroAsksEveryNIterations) {
 
 TEST_F(CheckpointingLoopTest, NobodyAsksWhileAWorkerIsMissing) {
   start_board(2);
-  board.slot(1).state.store(static_cast<std::int32_t>(WorkerState::kFailed));
+  board.slot(1).state.store(WorkerState::kFailed);
   run(0);
   EXPECT_THAT(coordinator.requests, ::testing::IsEmpty());
 }
@@ -877,7 +877,7 @@ TEST(WorkerLoops, TheStoreHoldsExactlyTheAcceptedUpdates) {
   constexpr int kWorkers = 4;
   BoardConfig config{};
   config.workload.workers = kWorkers;
-  config.budget = static_cast<std::int32_t>(Budget::kShared);
+  config.budget = Budget::kShared;
   config.iterations = 300;
   set_field(config.slowdown, "none", "slowdown");
   const RunBoard board = RunBoard::create(config);

@@ -1,13 +1,11 @@
-// A stepper on a device with memory of its own, as seen by what works on that device too: a
-// parameter store or update queues in its memory, which change the replica there instead of through
-// the host. Host code; the pointers here are the device's and mean nothing to the host.
+// A stepper's memory on its device, as seen by what works on that device too: a parameter store or
+// update queues in its memory, which change the replica there instead of through the host. Host
+// code; the pointers here are the device's and mean nothing to the host.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-
-#include "reference_trainer/model/workload.h"
 
 namespace syncd::trainer {
 
@@ -36,23 +34,6 @@ struct DeviceView {
   float* velocity = nullptr;        // [parameters], or null
   SgdRule rule = {};
   void* stream = nullptr;  // cudaStream_t: whoever queues work here needs no synchronization
-};
-
-// Used by one thread, as every Stepper. replica(), replica_changed() and finish() of Stepper work
-// here too, through host memory and with a wait: for callers that know nothing of devices. Whoever
-// uses view() leaves them alone.
-class DeviceStepper : public Stepper {
- public:
-  virtual DeviceView view() = 0;
-
-  // Mean training loss of the minibatch; waits until its parts are computed.
-  virtual double loss() = 0;
-  virtual std::uint64_t samples() const = 0;
-
-  // A word in host memory that the device's kernels look at (pinned and mapped): while it is not 0,
-  // what compute() queued ends early and its results are worthless. Whoever advises to start over
-  // writes it (syncd_join_options.resync_flag). Lives as long as the stepper.
-  std::uint32_t* resync_flag() override = 0;
 };
 
 }  // namespace syncd::trainer
