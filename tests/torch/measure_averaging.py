@@ -11,6 +11,9 @@ kill       from SIGKILL to the next average of the slowest of the others: of wor
 outer      DiLoCo's outer step on 25 million parameters (from the local parameters to the new ones: copies, weights,
            all-reduce, outer optimizer), over one bare all-reduce of as many bytes by the same group, and its parts
 
+The daemon stores in the mode "fast", as one does that st.run() starts by itself. SYNCD_MEASURE_MODE=durable: each push
+waits for the disk, and most of `overhead` is that. SYNCD_MEASURE_GLOO=1: without shared memory, as between machines.
+
 Needs SYNCD_TEST_BIN_DIR, SYNCD_LIBRARY and PYTHONPATH=bindings/python/src.
 """
 
@@ -33,6 +36,7 @@ import syncd.torch as st
 from support import Daemon, free_port, wait_until
 
 WORKERS = 4
+SHARED = {"shared_memory": not os.environ.get("SYNCD_MEASURE_GLOO")}
 
 
 def train(job, model, optimizer, batches, **until):
@@ -74,7 +78,7 @@ def overhead():
             step(model, stepped, x)
         times[what].append(time.monotonic() - began)
 
-    with st.run("bsp:10", model, optimizer=optimizer, job="overhead") as job:
+    with st.run("bsp:10", model, optimizer=optimizer, job="overhead", **SHARED) as job:
         began = 0.0
         for at, _ in enumerate(train(job, model, optimizer, batches, iterations=401)):
             if at % 10 != 9:
@@ -101,7 +105,7 @@ def straggler():
             step(model, local, x)
     result = {"local": 200 / (time.monotonic() - began)}
     dist.barrier()
-    with st.run("elastic_bsp:40", model, optimizer=optimizer, job="straggler") as job:
+    with st.run("elastic_bsp:40", model, optimizer=optimizer, job="straggler", **SHARED) as job:
         began, steps = 0.0, 0
         for _ in train(job, model, optimizer, batches, averagings=20):
             time.sleep(pause)
@@ -115,7 +119,7 @@ def straggler():
 
 def kill():
     model, optimizer, batches = small()
-    with st.run("elastic_bsp:8", model, optimizer=optimizer, job="kill") as job:
+    with st.run("elastic_bsp:8", model, optimizer=optimizer, job="kill", **SHARED) as job:
         for _ in train(job, model, optimizer, batches, averagings=10**6):
             if job._trained_steps == 1:
                 print(job.averagings, time.monotonic(), flush=True)
@@ -142,7 +146,7 @@ def outer():
         return measured
 
     flat = torch.zeros(sum(one.numel() for one in model.parameters()))
-    with st.run("bsp", model, optimizer=optimizer, job="outer", outer=make) as job:
+    with st.run("bsp", model, optimizer=optimizer, job="outer", outer=make, **SHARED) as job:
         average = timed("outer", job._average)
 
         def together(*arguments):
@@ -219,7 +223,7 @@ def kill_two(processes, directory):
 def main(wanted):
     with tempfile.TemporaryDirectory() as name:
         directory = pathlib.Path(name)
-        daemon = Daemon(directory)
+        daemon = Daemon(directory, os.environ.get("SYNCD_MEASURE_MODE", "fast"))
         for what in wanted:
             processes = start(daemon, directory, what)
             if what == "kill":
