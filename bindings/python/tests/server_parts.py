@@ -67,7 +67,9 @@ def serving(**options):
         thread.join()
 
 
-def hello(model, nonce=None, fresh=True, sequence=0, launch=("", 0), shards=None, identity="", optimizer=None):
+def hello(
+    model, nonce=None, fresh=True, sequence=0, launch=("", 0), shards=None, identity="", optimizer=None, rank=7
+):
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=1.0)
     described = describe_optimizer(model, optimizer)
     return {
@@ -76,6 +78,7 @@ def hello(model, nonce=None, fresh=True, sequence=0, launch=("", 0), shards=None
         "sequence": sequence,
         "fresh": fresh,
         "launch": launch,
+        "rank": rank,
         "parameters": describe_parameters(model),
         "optimizer": {key: described[key] for key in ("class", "groups")},
         "shards": shards,

@@ -675,6 +675,10 @@ def test_what_is_not_allowed_is_refused_at_once(daemon):
     def run(policy="bsp", model=None, **options):
         st.run(policy, model or Net(0), address=daemon.address, **options)
 
+    sparse, expanded = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
+    sparse.weight = torch.nn.Parameter(torch.eye(2).to_sparse())
+    expanded.register_buffer("cache", torch.zeros(1).expand(3), persistent=False)  # is not exchanged
+    expanded.register_buffer("mask", torch.zeros(1).expand(3))
     sharded = torch.nn.Linear(1, 1)
     sharded.weight = DTensor(torch.zeros(1, 1))
     for arguments, message in [
@@ -683,6 +687,8 @@ def test_what_is_not_allowed_is_refused_at_once(daemon):
         ({"averaging_timeout": 0}, "averaging_timeout=0; allowed"),
         ({"backend": "mpi"}, "backend='mpi'; allowed"),
         ({"policy": "bsp:1,backup=1"}, 'runs as form="server"'),
+        ({"model": sparse}, "parameter weight has the layout torch.sparse_coo; allowed for averaging: dense"),
+        ({"model": expanded}, "buffer mask has several elements at one place"),
         ({"model": sharded}, "weight is a DTensor, of which each rank holds a part"),
     ]:
         with pytest.raises(syncd.Error, match=message):
@@ -723,11 +729,17 @@ def test_the_mean_of_all_kinds_of_tensors_in_small_buckets(monkeypatch):
         assert one.float().tolist() == torch.full_like(one, expected).float().tolist(), name
 
 
-@pytest.mark.parametrize("shape", [(3, 70000), (2, 8, 5, 5)])
-def test_the_outer_step_is_that_of_the_whole_tensor(shape):
+@pytest.mark.parametrize("kind", [torch.optim.SGD, type("Own", (torch.optim.SGD,), {})])
+@pytest.mark.parametrize("shape", [(3, 170000), (2, 8, 5, 5), (4, 6)])
+def test_the_outer_step_is_that_of_the_whole_tensor(shape, kind):
+    def nesterov(parameters):
+        return kind(parameters, lr=0.5, momentum=0.9, nesterov=True)
+
     def tensor(seed):
         torch.manual_seed(seed)
         made = torch.randn(shape)
+        if shape == (4, 6):
+            return made[:, ::2]  # with gaps
         return made.to(memory_format=torch.channels_last) if made.dim() == 4 else made
 
     own, other = {"w": tensor(1)}, {"w": tensor(2)}

@@ -944,6 +944,31 @@ def test_who_finishes_waits_for_the_others_and_takes_their_last_updates():
         trains.close()
 
 
+def test_who_finishes_says_once_for_whom_it_waits(monkeypatch, caplog):
+    monkeypatch.setattr("syncd.torch._server._SAY_S", 0)
+    caplog.set_level("INFO", "syncd")
+    model = model_of(4)
+    with serving() as (server, place):
+        job = job_of(model, place)
+        job.pull()
+        peers = [attached(place, model_of(4), nonce=str(rank), rank=rank) for rank in (3, 2)]
+        finishing = in_thread(job.finish)
+        text = "job job, worker 0: finish() waits for the end of worker 2, 3"
+
+        def levels():
+            return [one.levelname for one in caplog.records if one.getMessage() == text]
+
+        while len(levels()) < 2:
+            time.sleep(0)
+        for peer in peers:
+            peer.finish()
+        finishing()
+        assert levels() == ["WARNING", *["INFO"] * (len(levels()) - 1)]
+        job._closed()
+        for peer in peers:
+            peer.close()
+
+
 def test_who_finishes_connects_again_without_asking_for_members():
     """It has left the job, so the daemon says nothing of members."""
     model = model_of(4)
@@ -1151,6 +1176,13 @@ def test_a_later_call_of_steps_goes_on_within_the_pass(monkeypatch):
         job._closed()
 
 
+class Numbered(torch.utils.data.SequentialSampler):
+    """Notes the numbers of its passes."""
+
+    def set_epoch(self, number):
+        self.passes = [*getattr(self, "passes", []), number]
+
+
 def test_a_checkpoint_has_what_the_script_names(tmp_path, monkeypatch):
     saved = []
 
@@ -1184,6 +1216,38 @@ def test_a_checkpoint_has_what_the_script_names(tmp_path, monkeypatch):
     for job, _ in made(names=()):
         with pytest.raises(syncd.Invalid, match="state= of .'scheduler'.; here: .."):
             job._prepare(3)
+
+
+@pytest.mark.parametrize("calls", [(3,), (1, 1, 1), (2, None)])
+@pytest.mark.parametrize("saved_at, over", [(0, 0), (3, 0), (4, 1), (5, 1), (8, 2), (12, 3)])
+def test_epochs_go_on_where_the_checkpoint_was(saved_at, over, calls, monkeypatch):
+    """Of three passes of four batches: one within which it was saved begins anew."""
+
+    def trained(before=0):
+        """The numbers of the passes of all batches, and what a checkpoint has before each iteration."""
+        sampler, done, saved = Numbered(range(4)), [], []
+        loader = torch.utils.data.DataLoader(torch.arange(4.0), sampler=sampler)
+        with serving() as (_, place):
+            job = job_of(model_of(4), place)
+            job._passed_before = job._to_pass_over = before
+            job._passes = itertools.count(before)
+
+            def begin(data):
+                saved.append(job._saved()["passes"])
+                return step_of(len(saved) - 1)
+
+            monkeypatch.setattr(job.worker, "begin", begin, raising=False)
+            for epochs in calls:
+                for _ in job.steps(loader, epochs=epochs):
+                    job.push()
+                    done.append(sampler.passes[-1])
+            job._closed()
+        return done, saved
+
+    done, saved = trained()
+    assert len(done) == 12 and saved[saved_at] == over
+    again, _ = trained(over)
+    assert again == [number for number in range(over, 3) for _ in range(4)]
 
 
 def test_a_server_that_does_not_answer_is_named(gate):

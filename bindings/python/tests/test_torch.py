@@ -186,6 +186,18 @@ def test_the_daemon_refuses_what_it_cannot_read(daemon, policy):
         job.__enter__()
 
 
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "specsync+elastic_bsp:8", "specsync+bsp", "specsync+naive_wait:2+asp", "naive_wait:2+hop:ring",
+        "specsync+hop:ring", "asp+asp", "bsp+asp", "hop:ring+asp", "gather:2", "asp+", "",
+    ],
+)  # fmt: skip
+def test_a_policy_that_no_form_runs_is_refused_at_once(policy):
+    with pytest.raises(syncd.Invalid, match="allowed: bsp, elastic_bsp, .*; specsync.BASE with asp, ssp, dssp as"):
+        form_of(policy)
+
+
 def test_which_policies_have_barriers():
     """The daemon's own traits are compared with the same table (traits_test.cpp)."""
     lines = BARRIERS.read_text(encoding="utf-8").splitlines()

@@ -16,7 +16,7 @@ from ..errors import Error, Status, error_of
 from . import _compat
 from ._coordinated import _meetings
 from ._job import Iteration, Job, Options, check_counts
-from ._staging import Outer, Staging, exchanged, first_difference, layout
+from ._staging import Outer, Staging, check_dense, exchanged, first_difference, layout
 from ._view_group import (
     Helper,
     Place,
@@ -186,6 +186,7 @@ class AveragingJob(Job):
                     f"{name} is a {type(one).__name__}, of which each rank holds a part; allowed for "
                     "averaging: a model that every worker has whole",
                 )
+        check_dense(model)
         self._weight = weight
         self._make_outer = outer
         self._timeout = float(averaging_timeout)

@@ -127,6 +127,9 @@ class Job:
         self._skips = False  # some were skipped
         self._passes = itertools.count()  # of loaders, over all calls of steps()
         self._pass_batches: Batches | None = None  # of a call that ended within a pass
+        self._counted: list[Batches] = []  # of calls with epochs
+        self._passed_before = 0  # passes of such calls, before the checkpoint
+        self._to_pass_over = 0  # of these, what calls are still to come for
         self._progress: Progress | None = None
 
     # ---- What a form adds
@@ -199,7 +202,8 @@ class Job:
 
         loader      begins again when it has ended, with its sampler's set_epoch() called; None: no batches
         iterations  ends before iteration `iterations` of this worker
-        epochs      ends after so many passes of the loader. With neither: after one
+        epochs      ends after so many passes of the loader. With neither: after one. Those that were over when the
+                    checkpoint was saved count, in the order of the calls; one within which it was begins anew
 
         A script may do something else between two calls; iterations count on. A call with `iterations` alone
         takes the batches that an earlier one has left of the same loader's pass. Any other begins a pass:
@@ -228,10 +232,19 @@ class Job:
     def _steps(
         self, loader: Iterable[Any] | None, epochs: int | None, ended: Any
     ) -> Iterator[tuple[Iteration, Any]]:
+        if epochs is not None and self._to_pass_over > 0:
+            over = min(epochs, self._to_pass_over)
+            self._to_pass_over -= over
+            epochs -= over
+            if epochs == 0:
+                self._finished = True
+                return
         batches = self._pass_batches
         if batches is None or batches.loader is not loader or epochs is not None:
             batches = Batches(loader, epochs, self._who(), self._passes)
         self._pass_batches = batches if epochs is None else None
+        if epochs is not None:
+            self._counted.append(batches)
         self._finished = False
         with progress_of(self._options.progress, self.worker) as progress:
             self._progress = progress
@@ -409,6 +422,8 @@ class Job:
             for name, one in self._options.state.items():
                 one.load_state_dict(saved[name])
             self._load_state(loaded.state["form"])
+            self._passed_before = self._to_pass_over = loaded.state.get("passes", 0)
+            self._passes = itertools.count(self._passed_before)
         except (KeyError, RuntimeError, ValueError, TypeError) as error:
             raise error_of(
                 Status.E_INVALID,
@@ -423,6 +438,7 @@ class Job:
             "model": self.model.state_dict(),
             "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
             "form": self._state(),
+            "passes": self._passed_before + sum(one.passed() for one in self._counted),
             "state": {name: one.state_dict() for name, one in self._options.state.items()},
         }
 

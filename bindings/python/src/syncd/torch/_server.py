@@ -236,11 +236,13 @@ class ServerJob(Job):
         if not self._has_left:
             self._leave_in_order()
             self._has_left = self._done = True  # which refuses push()
-        pause, said = _PAUSE_FIRST_S, time.monotonic()
+        pause, say_at, level = _PAUSE_FIRST_S, time.monotonic() + _SAY_S, logging.WARNING
         while others := self._with_server(lambda link: link.finish()):
-            if time.monotonic() >= said + _SAY_S:
-                said = time.monotonic()
-                _log.info("%s: %d other workers still train", self._who(), others)
+            if time.monotonic() >= say_at:
+                say_at = time.monotonic() + _SAY_S
+                who = ", ".join(map(str, others))
+                _log.log(level, "%s: finish() waits for the end of worker %s", self._who(), who)
+                level = logging.INFO
             time.sleep(pause)
             pause = min(2 * pause, _PAUSE_MAX_S)
         self.pull()
@@ -402,6 +404,7 @@ class ServerJob(Job):
             "sequence": self._sequence,
             "fresh": self._fresh,
             "launch": _launch(),
+            "rank": self.worker.rank,
             "parameters": describe_parameters(self.model),
             "optimizer": {key: self._begun[key] for key in ("class", "groups")},
             "shards": self._shards,

@@ -44,6 +44,30 @@ def _pieces(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
     return pieces
 
 
+def _copied(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
+    """A copy, in the pieces of the tensor itself: that of one with gaps has none."""
+    copied = tensor.to(staged_type(tensor), copy=True)
+    return _pieces(copied) if tensor.is_contiguous() else (copied,)
+
+
+def check_dense(model: torch.nn.Module) -> None:
+    """Raises Error (SYNCD_E_UNSUPPORTED), which names the tensor, for one that cannot be averaged in place."""
+    parameters = dict(model.named_parameters())
+    for name, one in exchanged(model).items():
+        if one.layout != torch.strided:
+            has = f"has the layout {one.layout}"
+        elif any(step == 0 and size > 1 for step, size in zip(one.stride(), one.shape)):
+            has = "has several elements at one place, as expand() makes them"
+        else:
+            continue
+        kind = "parameter" if name in parameters else "buffer"
+        raise error_of(
+            Status.E_UNSUPPORTED,
+            f"{kind} {name} {has}; allowed for averaging: dense ones ({name}.to_dense(), .contiguous()). "
+            "Sparse gradients of dense parameters are allowed",
+        )
+
+
 class _Bucket(NamedTuple):
     flat: torch.Tensor
     parts: list[tuple[str, Sequence[torch.Tensor]]]
@@ -208,9 +232,7 @@ class Outer:
         parameters: dict[str, torch.Tensor],
     ) -> None:
         self.anchors = {
-            name: [
-                torch.nn.Parameter(piece) for piece in _pieces(one.to(staged_type(one), copy=True))
-            ]
+            name: [torch.nn.Parameter(piece) for piece in _copied(one)]
             for name, one in parameters.items()
             if one.is_floating_point()
         }
