@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ import syncd
 import syncd.torch
 from syncd.torch._run import form_of
 from conftest import HERE
+from server_parts import in_thread
 
 EXAMPLE = HERE.parent / "examples/torch_local_sgd.py"
 BARRIERS = HERE.parents[2] / "tests/golden/policies/barriers.txt"
@@ -177,6 +179,27 @@ def test_steps_are_numbers_and_calls_of_other_forms_are_named(daemon):
             seen.append(f"{step} {step % 2}")
             job.push(loss=1.0)
     assert seen == ["0 0", "1 1", "2 0"]
+
+
+def test_who_waits_for_the_beginning_hears_once_that_the_others_may_have_finished(daemon, caplog, monkeypatch):
+    """As the last one does that was lost, and comes back after that: its job is another one."""
+    monkeypatch.setattr("syncd.client._SAY_S", 0.01)
+    caplog.set_level("WARNING", "syncd")
+    model = torch.nn.Linear(1, 1)
+    options = {"job": "late", "rank": 1, "world_size": 2, "address": daemon.address}
+    with syncd.torch.run("bsp", model, **options) as job:
+        waiting = in_thread(lambda: list(job.steps(iterations=1)))
+
+        def said():
+            return [one.getMessage() for one in caplog.records if "not joined" in one.getMessage()]
+
+        while len(said()) < 2:
+            time.sleep(0)
+        daemon.syncctl("job", "stop", "late")
+        waiting()
+    first, *others = said()
+    assert first.endswith("which waits for all workers: end it, or start them, too")
+    assert not any("have finished" in one for one in others)
 
 
 @pytest.mark.parametrize("policy", ["bsp:x", "bsp:0"])

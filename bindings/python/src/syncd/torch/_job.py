@@ -27,6 +27,10 @@ _log = logging.getLogger("syncd")
 _EXIT_GRACE_S = 1.0
 _HEARTBEAT_TIMEOUT_S = 1.0  # how long a silence takes it for cut
 _RANK_TIMEOUT_S = 15.0
+IF_FINISHED = (
+    ". If the others have finished, their job is over, and this process has begun another of its name, which waits "
+    "for all workers: end it, or start them, too"
+)
 
 
 class Options(NamedTuple):
@@ -130,6 +134,7 @@ class Job:
         self._counted: list[Batches] = []  # of calls with epochs
         self._passed_before = 0  # passes of such calls, before the checkpoint
         self._to_pass_over = 0  # of these, what calls are still to come for
+        self._has_hinted = False  # that the others may have finished
         self._progress: Progress | None = None
 
     # ---- What a form adds
@@ -370,7 +375,7 @@ class Job:
                     heartbeat_timeout=_HEARTBEAT_TIMEOUT_S,
                     hang_after=options.hang_after,
                     resume_at=resume_at,
-                    on_wait=_log.warning,
+                    on_wait=self._waits,
                     **self._join_options(),
                 )
             except Error as error:
@@ -378,6 +383,13 @@ class Job:
                 if error.code != Status.E_RANK_TAKEN or time.monotonic() > until:
                     raise
                 time.sleep(0.25)
+
+    def _waits(self, text: str) -> None:
+        # The daemon's rule for a job that has not begun.
+        if "(start: " in text and not self._has_hinted:
+            self._has_hinted = True
+            text += IF_FINISHED
+        _log.warning("%s", text)
 
     def _checkpoint_iteration(self) -> int | None:
         """Where the latest complete checkpoint in `checkpoint` continues; None: there is none."""
