@@ -756,6 +756,33 @@ def test_the_outer_step_is_that_of_the_whole_tensor(shape, kind):
         assert torch.allclose(own["w"], reference, atol=1e-6)
 
 
+def test_an_outer_optimizer_with_groups_steps_as_one(monkeypatch):
+    """Some of its numbers at a time, or all at once, as one that torch does not have."""
+    monkeypatch.setattr(_staging, "_PIECE", 16)
+
+    def make(parameters):  # the last is in no group
+        groups = [{"params": parameters[:3], "lr": 0.5}, {"params": parameters[3:-1]}]
+        return torch.optim.Adam(groups, lr=0.1)
+
+    ends = []
+    for at_once in (2, 5, None):
+        torch.manual_seed(1)
+        tensors = {"w": torch.randn(9, 16), "b": torch.randn(5), "last": torch.ones(3)}
+        outer, staging = _staging.Outer(make, tensors), _staging.Staging(tensors, None)
+        outer._at_once = at_once
+        for _ in range(3):
+            for name in ("w", "b"):
+                tensors[name].add_(1)
+            staging.fill(tensors, 0, 1.0, "w")
+            with torch.no_grad():
+                staging.apply(tensors, 1.0, outer)
+        assert [len(group["params"]) for group in outer.optimizer.param_groups] == [3, 7]
+        ends.append((tensors, outer.state()["optimizer"]["state"]))
+    for tensors, state in ends[1:]:
+        assert all(torch.equal(one, ends[0][0][name]) for name, one in tensors.items())
+        assert state.keys() == ends[0][1].keys() and len(state) == 10
+
+
 def test_zero_weight_keeps_nan_out():
     tensors = {"w": torch.tensor([float("nan")])}
     assert _staging.Staging(tensors, None).fill(tensors, 0, 0.0, "w").tolist() == [0, 0]

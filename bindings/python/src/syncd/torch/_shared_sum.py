@@ -117,11 +117,15 @@ class SharedSum:
     def begin(self) -> None:
         """Before the own tensors are filled."""
         self._own.header[_FILLED] = 0
+        _order()
 
     def add_up(self, number: int, source: int, check: Callable[[], None]) -> None:
-        """Sums of floating-point tensors; of the others those of the place `source`.
+        """The sums of floating-point tensors; integers become those of the place `source`.
 
-    
+        number  of the averaging: a later one has a higher number
+        check   may raise while others are waited for
+
+        Raises Broken, and what check() does.
         """
         self._say(_FILLED, number)
         self._await(_FILLED, number, check)
@@ -139,6 +143,7 @@ class SharedSum:
             for rank, one in enumerate(self._all):
                 part = self._part(own, rank)
                 own[part].copy_(one.sums[at][part])
+        _order()
         if any(one.header[_FILLED] != number for one in self._all):
             raise Broken(_GIVEN_UP)
 
@@ -172,8 +177,7 @@ class SharedSum:
         self._await(_WHOLE, number, check)
 
     def _say(self, what: int, number: int) -> None:
-        # The interpreter's lock, let go and taken again, orders what was written before for other processors.
-        time.sleep(0)
+        _order()
         self._own.header[what] = number
 
     def _await(self, what: int, number: int, check: Callable[[], None]) -> None:
@@ -187,4 +191,10 @@ class SharedSum:
                 pause = min(2 * pause, _PAUSE_MAX_S)
             if said > number and what != _WHOLE:
                 raise Broken(_GIVEN_UP)
-        time.sleep(0)
+        _order()
+
+
+def _order() -> None:
+    """Other processors see in this order what is read and written before and after: the interpreter's lock is let
+    go and taken again."""
+    time.sleep(0)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from typing import Any, Callable, Collection, NamedTuple, Sequence
+from typing import Any, Callable, Collection, Iterator, NamedTuple, Sequence
 
 import torch
 
@@ -246,8 +247,7 @@ class Outer:
             )
 
         groups = self.optimizer.param_groups
-        self._members: list[list[Any]] = [group["params"] for group in groups]
-        self._group_of = {id(one): at for at, some in enumerate(self._members) for one in some}
+        self._group_of = {id(one): at for at, group in enumerate(groups) for one in group["params"]}
         # The optimizers of torch count steps for each parameter: they may step with some at a time.
         self._at_once = _RUN if kind.__module__.startswith("torch.optim.") else None
 
@@ -264,12 +264,8 @@ class Outer:
             for piece in zip(anchors, sums[name], _pieces(tensors[name]))
         ]
         at_once = self._at_once or max(len(pieces), 1)
-        try:
-            for at in range(0, len(pieces), at_once):
-                self._step(pieces[at : at + at_once], total)
-        finally:
-            for group, members in zip(self.optimizer.param_groups, self._members):
-                group["params"] = members
+        for at in range(0, len(pieces), at_once):
+            self._step(pieces[at : at + at_once], total)
 
     def _step(
         self, pieces: Sequence[tuple[torch.nn.Parameter, torch.Tensor, torch.Tensor]], total: float
@@ -279,18 +275,34 @@ class Outer:
                 anchor.grad = torch.sub(anchor.detach(), sum_of, alpha=1 / total, out=sum_of)
             else:
                 anchor.grad = anchor.detach() - sum_of.to(anchor) / total
-        if self._at_once is not None:
-            for group in self.optimizer.param_groups:
-                group["params"] = []
-            for anchor, _, _ in pieces:
-                number = self._group_of.get(id(anchor))
-                if number is not None:
-                    self.optimizer.param_groups[number]["params"].append(anchor)
-        with torch.enable_grad():  # which some optimizers set themselves
+        # Some optimizers set the gradients' mode themselves, and want it on.
+        with self._only([anchor for anchor, _, _ in pieces]), torch.enable_grad():
             self.optimizer.step()
         for anchor, _, one in pieces:
             anchor.grad = None
             one.copy_(anchor.detach())
+
+    @contextlib.contextmanager
+    def _only(self, anchors: Sequence[torch.nn.Parameter]) -> Iterator[None]:
+        """The optimizer has only these, if it may step with some at a time: it would look at all others."""
+        groups = self.optimizer.param_groups
+        if self._at_once is None:
+            yield
+            return
+        every = [group["params"] for group in groups]
+        try:
+            for group in groups:
+                group["params"] = []
+            for anchor in anchors:
+                number = self._group_of.get(id(anchor))
+                if number is not None:
+                    groups[number]["params"].append(anchor)
+            self.optimizer.param_groups = [group for group in groups if group["params"]]
+            yield
+        finally:
+            self.optimizer.param_groups = groups
+            for group, members in zip(groups, every):
+                group["params"] = members
 
     def state(self) -> dict[str, Any]:
         return {
