@@ -503,16 +503,16 @@ def test_one_that_ends_first_is_no_loss_to_those_that_do_not_know_yet(workers, m
     for one in two:
         one.granted()
     slow, has_left = two[0].job, threading.Event()
-    run = slow._helper.run
+    run = slow._run
 
-    def notice_first(work, timeout_s, watch=True):
-        if watch and "end" in work.__name__:
-            run(work, timeout_s, watch=False)
+    def notice_first(group, work, timeout_s):
+        found = run(group, work, timeout_s)
+        if work.__name__ == "end":
             has_left.wait(PATIENCE_S)
             raise _view_group.Skipped("worker 1 left or was lost")
-        return run(work, timeout_s, watch)
+        return found
 
-    monkeypatch.setattr(slow._helper, "run", notice_first)
+    monkeypatch.setattr(slow, "_run", notice_first)
     for one, add in zip(two, [1, 3]):
         one.train(add)
     assert two[1].ended().error is None

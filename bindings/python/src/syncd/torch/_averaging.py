@@ -346,7 +346,7 @@ class AveragingJob(Job):
             group = self._group
             wait = group.await_seen if self._all_have_it else group.await_whole
             with contextlib.suppress(Skipped):  # they end it themselves
-                self._helper.run(wait, _LEAVE_S)
+                self._run(group, wait, _LEAVE_S)
 
     def _closed(self) -> None:
         self._helper.close()
@@ -490,9 +490,8 @@ class AveragingJob(Job):
             self._synchronize(tensors)
             return made, taken if rank in plan.takers else None
 
-        if group is not None and group.shared_sum is not None and not plan.takers:
-            # Nothing blocks in shared memory: no switch of threads.
-            made, taken = self._helper.run_here(collect, self._timeout)
+        if group is not None and not plan.takers:
+            made, taken = self._run(group, collect, self._timeout)
         else:
             made, taken = self._helper.run(collect, self._timeout)
         with torch.no_grad():
@@ -553,6 +552,11 @@ class AveragingJob(Job):
             say_whole = self._group.say_whole
             self._helper.post(lambda _: say_whole())
 
+    def _run(self, group: ViewGroup, work: Callable[..., Any], timeout_s: float) -> Any:
+        """Nothing blocks in shared memory: no switch of threads."""
+        run: Any = self._helper.run if group.shared_sum is None else self._helper.run_here
+        return run(work, timeout_s)
+
     def _await_end(self, group: ViewGroup) -> bool:
         def end(check: Callable[[], None]) -> None:
             group.say_whole()
@@ -560,7 +564,7 @@ class AveragingJob(Job):
             group.say_seen()
 
         try:
-            self._helper.run(end, self._timeout)
+            self._run(group, end, self._timeout)
             return True
         except Skipped as error:
             # One that knows already that all have it may leave, or be lost, before this worker hears so.

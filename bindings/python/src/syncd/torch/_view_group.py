@@ -221,6 +221,9 @@ def _too_late(seconds: float) -> str:
     return f"not done after {seconds:g} s"
 
 
+def _nothing(_: Callable[[], None]) -> None: ...
+
+
 class _Task:
     def __init__(self, work: Callable[[Callable[[], None]], Any]) -> None:
         self.work = work
@@ -276,6 +279,7 @@ class Helper:
             # Before the caller changes what the work reads.
             task.abandoned = True
             self.close()
+            hold(task, timeout_s)  # or its thread would be the one that frees the group
             raise
         if task.error is not None:
             self.close()  # it may still free what has failed
@@ -330,11 +334,9 @@ class Helper:
                 # Of a collective's only the text: its traceback would hold the group.
                 failed = isinstance(error, RuntimeError)
                 task.error = Skipped(str(error) or type(error).__name__) if failed else error
-                self._end(task)
-            else:
-                self._end(task)
-            del task  # with what it holds
-
-    def _end(self, task: _Task) -> None:
-        task.done = True
-        self._news.set()
+            # Before the caller goes on, and perhaps ends the process: a group that is freed by this thread then
+            # would take the process down with an abort.
+            task.work = _nothing
+            task.done = True
+            self._news.set()
+            del task
