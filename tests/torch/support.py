@@ -47,8 +47,9 @@ def wait_until(holds, what, patience_s=PATIENCE_S):
 class Daemon:
     """With its store on disk, so that it can be killed and started again."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, mode="durable"):
         self.directory = directory
+        self.mode = mode
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.child = None
@@ -58,7 +59,7 @@ class Daemon:
         ready = self.directory / "ready"
         ready.unlink(missing_ok=True)
         argv = [program("syncd"), "--store", f"{self.directory}/data", "--unix", "off"]
-        argv += ["--tcp", self.address, "--ready-file", str(ready), "--admin", "off"]
+        argv += ["--tcp", self.address, "--ready-file", str(ready), "--admin", "off", "--mode", self.mode]
         with open(self.directory / "syncd.log", "ab") as log:
             self.child = subprocess.Popen(argv, stderr=log, preexec_fn=_die_with_parent)
         wait_until(

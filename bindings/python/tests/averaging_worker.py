@@ -19,7 +19,7 @@ import time
 import torch
 
 import syncd.torch as st
-from syncd.torch import _averaging, _view_group
+from syncd.torch import _averaging, _shared_sum, _view_group
 
 averagings = int(sys.argv[1])
 value = float(sys.argv[2]) if len(sys.argv) > 2 else 0.0
@@ -47,10 +47,18 @@ class SecondLoss(_view_group.ViewGroup):
                 await_death(place.addresses[0])
         super().__init__(place, *rest)
 
-    def all_reduce(self, tensor):
-        if self.place.size == 3 and os.path.exists(once):
+
+class SumWithSecondLoss(_shared_sum.SharedSum):
+    """It is killed when the others may have begun to wait for its part."""
+
+    def __init__(self, own, rank, cards):
+        super().__init__(own, rank, cards)
+        self.size = len(cards)
+
+    def add_up(self, *given):
+        if self.size == 3 and os.path.exists(once):
             die("averaging")
-        return super().all_reduce(tensor)
+        super().add_up(*given)
 
 
 def die(where):
@@ -68,6 +76,7 @@ def await_death(address):
 
 if die_in:
     _averaging.ViewGroup = SecondLoss
+    _view_group.SharedSum = SumWithSecondLoss
     # A wait for a dead worker must outlast the test.
     _view_group._STORE_TIMEOUT_S = _view_group._CONNECT_TIMEOUT_S = 3600.0
 

@@ -5,8 +5,11 @@ import secrets
 import socket
 import threading
 
+import pytest
 import torch
 
+import syncd
+import syncd.torch as st
 from syncd.torch._link import Link, Place
 from syncd.torch._parameters import Layout, Parameters, describe_optimizer, describe_parameters
 from syncd.torch.server import Server
@@ -67,7 +70,9 @@ def serving(**options):
         thread.join()
 
 
-def hello(model, nonce=None, fresh=True, sequence=0, launch=("", 0), shards=None, identity="", optimizer=None):
+def hello(
+    model, nonce=None, fresh=True, sequence=0, launch=("", 0), shards=None, identity="", optimizer=None, rank=7
+):
     optimizer = optimizer or torch.optim.SGD(model.parameters(), lr=1.0)
     described = describe_optimizer(model, optimizer)
     return {
@@ -76,6 +81,7 @@ def hello(model, nonce=None, fresh=True, sequence=0, launch=("", 0), shards=None
         "sequence": sequence,
         "fresh": fresh,
         "launch": launch,
+        "rank": rank,
         "parameters": describe_parameters(model),
         "optimizer": {key: described[key] for key in ("class", "groups")},
         "shards": shards,
@@ -114,3 +120,68 @@ def in_thread(call):
         return result
 
     return join
+
+
+@pytest.fixture
+def gate():
+    Stepped.gate = Gate()
+    yield Stepped.gate
+    gate, Stepped.gate = Stepped.gate, None
+    gate.go.release(1000)
+
+
+def ones(model):
+    return [torch.ones_like(one) for one in model.parameters()]
+
+
+def values(parameters):
+    return [one[0].item() for one in parameters.views]
+
+
+def end_of(server, link, nonce):
+    """Its worker dies; the server has seen it."""
+    connection = next(one for one in server._attached if one.nonce == nonce)
+    link.close()
+    connection.join(60)
+    assert not connection.is_alive()
+
+
+class Told:
+    """A worker that notes what it is told, with advice to begin again at some questions."""
+
+    job, rank, policy = "job", 0, "specsync+asp"
+
+    def __init__(self, advised_at=()):
+        self.questions, self.advised_at, self.calls = 0, advised_at, []
+
+    def mark(self):
+        self.calls.append("mark")
+
+    def should_resync(self):
+        self.questions += 1
+        return self.questions in self.advised_at
+
+    def restarted(self):
+        self.calls.append("restarted")
+
+    def push(self, loss, samples, size):
+        self.calls.append(("push", loss, samples, size))
+        return syncd.Pushed(0, False)
+
+    def leave(self, kind):
+        if self.calls and self.calls[-1][0] == "leave":
+            raise syncd.Closed("it has left", syncd.Status.E_CLOSED)
+        self.calls.append(("leave", kind))
+
+
+def job_of(model, place, policy="asp", worker=None, **options):
+    optimizer = options.pop("optimizer", None) or torch.optim.SGD(model.parameters(), lr=1.0)
+    job = st.run(policy, model, optimizer=optimizer, **options)
+    job.worker = worker or Told()
+    job._given = place
+    job.iteration = 0
+    return job
+
+
+def step_of(iteration=0, pull=False, skip=False):
+    return syncd.Step(iteration, pull, False, skip, False, 0)

@@ -17,7 +17,8 @@ import torch
 import syncd
 import syncd.torch as st
 from conftest import PATIENCE_S
-from syncd.torch import _averaging, _staging, _view_group
+from server_parts import in_thread
+from syncd.torch import _averaging, _shared_sum, _staging, _view_group
 from syncd.torch._averaging import plan_of
 
 os.environ.setdefault("USE_LIBUV", "0")
@@ -131,19 +132,37 @@ class Scripted(_view_group.ViewGroup):
         return SimpleNamespace(wait=wait, is_completed=work.is_completed)
 
 
+class ScriptedSum(_shared_sum.SharedSum):
+    """Likewise, in shared memory."""
+
+    def add_up(self, number, *rest):
+        super().add_up(number, *rest)
+        if (self._rank, number & (1 << 40) - 1) in Scripted.lost:
+            raise RuntimeError("connection closed by peer")
+
+
+# Where workers on one machine add up.
+in_memory_and_by_gloo = pytest.mark.parametrize(
+    "workers", [True, False], indirect=True, ids=["memory", "gloo"]
+)
+
+
 @pytest.fixture(autouse=True)
 def scripted(monkeypatch):
     monkeypatch.setattr(_averaging, "ViewGroup", Scripted)
+    monkeypatch.setattr(_view_group, "SharedSum", ScriptedSum)
     monkeypatch.setattr(Scripted, "lost", set())
     monkeypatch.setattr(Scripted, "made", [])
 
 
 @pytest.fixture
-def workers(daemon):
+def workers(daemon, request):
     """start(count, ...): so many, which have begun; more(rank, value): one that joins them."""
     all_of_them = []
+    shared_memory = getattr(request, "param", True)
 
     def more(rank, value, **options):
+        options = {"shared_memory": shared_memory, **options}
         all_of_them.append(Stepped(daemon, rank, value, **options))
         return all_of_them[-1]
 
@@ -192,6 +211,7 @@ def test_all_derive_the_same_plan_from_labels():
         assert plan.at_start == (labels == [none] * len(labels))
 
 
+@in_memory_and_by_gloo
 def test_at_the_start_all_take_rank_0s(workers):
     three = workers.start(3)
     assert values(three) == [0, 0, 0]
@@ -204,6 +224,7 @@ def test_at_the_start_all_take_rank_0s(workers):
     assert not torch.distributed.is_initialized()
 
 
+@in_memory_and_by_gloo
 def test_ranks_that_disagree_about_the_end_of_an_averaging_are_mended(workers):
     three = workers.start(3)
     Scripted.lost.add((1, 2))
@@ -224,6 +245,7 @@ def test_ranks_that_disagree_about_the_end_of_an_averaging_are_mended(workers):
     assert Scripted.made == [1, 3]
 
 
+@in_memory_and_by_gloo
 def test_all_lose_their_average_and_go_on_from_their_own(workers):
     three = workers.start(3)
     Scripted.lost.update({(0, 2), (1, 2), (2, 2)})
@@ -235,6 +257,7 @@ def test_all_lose_their_average_and_go_on_from_their_own(workers):
     assert [one.job.averagings for one in three] == [1] * 3
 
 
+@in_memory_and_by_gloo
 def test_a_joiner_takes_everything_and_weighs_nothing(workers):
     two = workers.start(2)
     step(two, [4, 8])
@@ -252,6 +275,7 @@ def test_a_joiner_takes_everything_and_weighs_nothing(workers):
     assert joiner.w == pytest.approx(before + sum(moved) / 3), "from now on it counts"
 
 
+@in_memory_and_by_gloo
 def test_rank_0_that_comes_back_takes_instead_of_giving(workers):
     two = workers.start(2)
     step(two, [4, 8])
@@ -268,6 +292,7 @@ def test_rank_0_that_comes_back_takes_instead_of_giving(workers):
 # ---- Weights
 
 
+@in_memory_and_by_gloo
 def test_weights_travel_with_the_tensors_and_count_since_the_last_average(workers):
     batches = [[(torch.zeros(size, 1),) for size in sizes] for sizes in [(1, 3), (3, 1)]]
     two = [
@@ -281,6 +306,7 @@ def test_weights_travel_with_the_tensors_and_count_since_the_last_average(worker
     assert values(two) == [7 + (3 * 4 + 8) / 4] * 2
 
 
+@in_memory_and_by_gloo
 def test_a_sum_of_weights_of_0_changes_nothing(workers):
     empty = [(torch.zeros(0, 1),)]
     two = [workers.more(rank, 0, world=2, loader=empty, weight="samples") for rank in range(2)]
@@ -324,6 +350,7 @@ def test_the_outer_optimizer_is_the_same_on_all_after_a_join(workers):
         step(three, [1, 2, 3])
 
 
+@in_memory_and_by_gloo
 def test_a_rank_that_lost_an_average_takes_the_outer_state_too(workers):
     two = workers.start(2, outer=nesterov)
     step(two, [4, 8])
@@ -340,9 +367,93 @@ def test_an_outer_that_is_no_optimizer_is_refused(workers):
     assert "outer= gives an object of type NoneType" in str(one.ended().error)
 
 
+# ---- In shared memory
+
+
+def test_where_one_cannot_share_its_memory_all_take_gloo(workers):
+    three = [workers.more(rank, 0, world=3, shared_memory=rank != 1) for rank in range(3)]
+    for one in three:
+        one.granted()
+    step(three, [3, 6, 9])
+    assert values(three) == [6, 6, 6]
+    assert [one.job._group.shared_sum for one in three] == [None] * 3
+
+
+def sums_of(*given):
+    """The sums of workers with these tensors, in one process."""
+    kinds = [(one.dtype, one.numel()) for one in given[0]]
+    segments = [_shared_sum.Segment(kinds) for _ in given]
+    cards = [one.card for one in segments]
+    made = [_shared_sum.SharedSum(one, at, cards) for at, one in enumerate(segments)]
+    for shared_sum, segment, tensors in zip(made, segments, given):
+        shared_sum.begin()
+        for place, one in zip(segment.tensors, tensors):
+            place.copy_(one)
+    return made, segments
+
+
+def nothing():
+    pass
+
+
+def test_a_sum_in_shared_memory():
+    torch.manual_seed(0)
+    given = [
+        [torch.randn(100_003), torch.randn(2, dtype=torch.float64), torch.tensor([rank, 7])]
+        for rank in range(3)
+    ]
+    made, segments = sums_of(*given)
+    ends = [in_thread(lambda one=one: one.add_up(5, 2, nothing)) for one in made]
+    for end in ends:
+        end()
+    for segment in segments:
+        for at in range(2):
+            assert torch.equal(segment.tensors[at], given[0][at] + given[1][at] + given[2][at])
+        assert segment.tensors[2].tolist() == [2, 7]
+    assert not made[0].is_whole(5)
+    for one in made:
+        one.say_whole(5)
+    assert made[0].is_whole(5) and made[0].is_whole(4) and not made[0].is_whole(6)
+
+
+def test_who_was_given_up_by_the_others_takes_no_rubbish():
+    """A process that was stopped while it copied, and goes on when the others are in a later averaging."""
+    made, segments = sums_of([torch.zeros(4)], [torch.ones(4)])
+
+    def later():
+        segments[1].header[_shared_sum._FILLED] = 6
+
+    segments[1].header[_shared_sum._FILLED] = segments[1].header[_shared_sum._SUMMED] = 5
+    checks = iter([later])
+    monkey = made[0]._add
+    made[0]._add = lambda *given: (monkey(*given), next(checks)())
+    with pytest.raises(_shared_sum.Broken, match="gone on without this worker"):
+        made[0].add_up(5, 0, nothing)
+    with pytest.raises(_shared_sum.Broken, match="gone on without this worker"):
+        made[0].add_up(5, 0, nothing)
+
+
+def test_who_gives_up_takes_the_others_along():
+    made, _ = sums_of([torch.zeros(4)], [torch.ones(4)])
+    made[1].say_failed(5)
+    with pytest.raises(_shared_sum.Broken, match="one of its workers has failed"):
+        made[0].add_up(5, 0, nothing)
+
+
+def test_another_machines_memory_is_not_mapped(monkeypatch):
+    segment = _shared_sum.Segment([(torch.float32, 4)])
+    card = segment.card
+    with pytest.raises(OSError, match="is another file"):
+        segment.map(card[: card.rindex(",")] + ", 1]")
+    monkeypatch.setattr(_shared_sum._same_machine, "place", lambda: b"elsewhere")
+    with pytest.raises(OSError, match="on another machine"):
+        segment.map(card)
+
+
 # ---- Losses
 
 
+@in_memory_and_by_gloo
 def test_one_that_skips_takes_the_others_along(workers):
     """It has heard of a loss that is over before the others ask: they would wait for it until the timeout."""
     three = workers.start(3)
@@ -369,6 +480,7 @@ def test_nobody_connects_to_a_dead_workers_store(monkeypatch):
 # ---- The end
 
 
+@in_memory_and_by_gloo
 def test_all_end_at_the_same_averaging(workers):
     three = [workers.more(rank, 0, world=3, averagings=2) for rank in range(3)]
     for one in three:
@@ -382,6 +494,31 @@ def test_all_end_at_the_same_averaging(workers):
         assert one.ended().error is None
     assert [one.job.averagings for one in three] == [3] * 3
     assert len(set(values(three))) == 1
+
+
+@in_memory_and_by_gloo
+def test_one_that_ends_first_is_no_loss_to_those_that_do_not_know_yet(workers, monkeypatch):
+    """It may leave once all have said that they have the average: before another has heard that."""
+    two = [workers.more(rank, 0, world=2, averagings=1) for rank in range(2)]
+    for one in two:
+        one.granted()
+    slow, has_left = two[0].job, threading.Event()
+    run = slow._run
+
+    def notice_first(group, work, timeout_s):
+        found = run(group, work, timeout_s)
+        if work.__name__ == "end":
+            has_left.wait(PATIENCE_S)
+            raise _view_group.Skipped("worker 1 left or was lost")
+        return found
+
+    monkeypatch.setattr(slow, "_run", notice_first)
+    for one, add in zip(two, [1, 3]):
+        one.train(add)
+    assert two[1].ended().error is None
+    has_left.set()
+    assert two[0].ended().error is None
+    assert [one.job.averagings for one in two] == [1, 1] and values(two) == [2, 2]
 
 
 def test_iterations_are_a_workers_own(daemon, workers):
@@ -512,6 +649,7 @@ def test_a_joiner_with_another_model_is_refused_and_the_others_go_on(workers):
     assert len(set(values(two))) == 1
 
 
+@in_memory_and_by_gloo
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_the_worker_with_nan_is_told_and_the_others_go_on(workers, bad):
     three = workers.start(3)
@@ -537,6 +675,10 @@ def test_what_is_not_allowed_is_refused_at_once(daemon):
     def run(policy="bsp", model=None, **options):
         st.run(policy, model or Net(0), address=daemon.address, **options)
 
+    sparse, expanded = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
+    sparse.weight = torch.nn.Parameter(torch.eye(2).to_sparse())
+    expanded.register_buffer("cache", torch.zeros(1).expand(3), persistent=False)  # is not exchanged
+    expanded.register_buffer("mask", torch.zeros(1).expand(3))
     sharded = torch.nn.Linear(1, 1)
     sharded.weight = DTensor(torch.zeros(1, 1))
     for arguments, message in [
@@ -545,6 +687,8 @@ def test_what_is_not_allowed_is_refused_at_once(daemon):
         ({"averaging_timeout": 0}, "averaging_timeout=0; allowed"),
         ({"backend": "mpi"}, "backend='mpi'; allowed"),
         ({"policy": "bsp:1,backup=1"}, 'runs as form="server"'),
+        ({"model": sparse}, "parameter weight has the layout torch.sparse_coo; allowed for averaging: dense"),
+        ({"model": expanded}, "buffer mask has several elements at one place"),
         ({"model": sharded}, "weight is a DTensor, of which each rank holds a part"),
     ]:
         with pytest.raises(syncd.Error, match=message):
@@ -585,11 +729,17 @@ def test_the_mean_of_all_kinds_of_tensors_in_small_buckets(monkeypatch):
         assert one.float().tolist() == torch.full_like(one, expected).float().tolist(), name
 
 
-@pytest.mark.parametrize("shape", [(3, 70000), (2, 8, 5, 5)])
-def test_the_outer_step_is_that_of_the_whole_tensor(shape):
+@pytest.mark.parametrize("kind", [torch.optim.SGD, type("Own", (torch.optim.SGD,), {})])
+@pytest.mark.parametrize("shape", [(3, 170000), (2, 8, 5, 5), (4, 6)])
+def test_the_outer_step_is_that_of_the_whole_tensor(shape, kind):
+    def nesterov(parameters):
+        return kind(parameters, lr=0.5, momentum=0.9, nesterov=True)
+
     def tensor(seed):
         torch.manual_seed(seed)
         made = torch.randn(shape)
+        if shape == (4, 6):
+            return made[:, ::2]  # with gaps
         return made.to(memory_format=torch.channels_last) if made.dim() == 4 else made
 
     own, other = {"w": tensor(1)}, {"w": tensor(2)}
@@ -604,6 +754,33 @@ def test_the_outer_step_is_that_of_the_whole_tensor(shape):
         with torch.no_grad():
             staging.apply(own, staging.total(), outer)
         assert torch.allclose(own["w"], reference, atol=1e-6)
+
+
+def test_an_outer_optimizer_with_groups_steps_as_one(monkeypatch):
+    """Some of its numbers at a time, or all at once, as one that torch does not have."""
+    monkeypatch.setattr(_staging, "_PIECE", 16)
+
+    def make(parameters):  # the last is in no group
+        groups = [{"params": parameters[:3], "lr": 0.5}, {"params": parameters[3:-1]}]
+        return torch.optim.Adam(groups, lr=0.1)
+
+    ends = []
+    for at_once in (2, 5, None):
+        torch.manual_seed(1)
+        tensors = {"w": torch.randn(9, 16), "b": torch.randn(5), "last": torch.ones(3)}
+        outer, staging = _staging.Outer(make, tensors), _staging.Staging(tensors, None)
+        outer._at_once = at_once
+        for _ in range(3):
+            for name in ("w", "b"):
+                tensors[name].add_(1)
+            staging.fill(tensors, 0, 1.0, "w")
+            with torch.no_grad():
+                staging.apply(tensors, 1.0, outer)
+        assert [len(group["params"]) for group in outer.optimizer.param_groups] == [3, 7]
+        ends.append((tensors, outer.state()["optimizer"]["state"]))
+    for tensors, state in ends[1:]:
+        assert all(torch.equal(one, ends[0][0][name]) for name, one in tensors.items())
+        assert state.keys() == ends[0][1].keys() and len(state) == 10
 
 
 def test_zero_weight_keeps_nan_out():
@@ -710,6 +887,7 @@ def test_a_result_that_is_there_counts_though_a_member_is_lost():
     helper.close()
 
 
+@in_memory_and_by_gloo
 def test_failures_without_a_loss_end_in_an_error(workers, monkeypatch):
     monkeypatch.setattr(_averaging, "_FAILURES_MAX", 2)
     two = workers.start(2)

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 import syncd
 import syncd.torch as st
 from conftest import HERE, PATIENCE_S
+from server_parts import in_thread
 from syncd.torch._neighbours import NeighbourJob, _Flat, _Rules
 
 HOP = "hop:complete,backup=1"
@@ -146,6 +147,52 @@ def test_notify_ack_with_several_batches_in_an_iteration():
     assert "send 0 of 6 to [1, 2]" in calls and not job._continues()
     with pytest.raises(syncd.Error, match="job job, worker 0: mix\\(\\) is called once for each batch"):
         job.mix()
+
+
+@pytest.mark.parametrize("policy, waits", [("notify_ack:complete", True), ("hop:complete", False)])
+def test_who_ends_waits_until_its_last_update_was_read(policy, waits, monkeypatch):
+    """The daemon answers that targets() when all have consumed the update of the iteration before."""
+    job, calls = job_of(policy, model_of(9.0), {}, [syncd.Update(0, 0, 1.0)])
+    steps = map(step_of, range(9))
+    monkeypatch.setattr(job.worker, "begin", lambda data: next(steps), raising=False)
+    monkeypatch.setattr(job._exchange, "flush", lambda seconds: calls.append("flush"), raising=False)
+    for _ in job.steps(iterations=2):
+        job.mix()
+    calls.clear()
+    job._closing(None)
+    assert calls == ["flush", *["targets 2"] * waits]
+    calls.clear()
+    job.worker.given_up = ("targets",)
+    job._closing(None)  # raises nothing
+    job._closing(ValueError("of the script"))
+    assert calls == ["flush", *["targets 2"] * waits]
+    for _ in job.steps(iterations=4):
+        job.mix()
+        break  # within an iteration: the next one is not granted
+    calls.clear()
+    job._closing(None)
+    assert calls == ["flush"]
+
+
+def test_the_daemon_says_when_the_last_update_was_read(daemon):
+    with syncd.connect(daemon.address) as client:
+        pair = [client.join("job", "notify_ack:complete", rank=rank, world_size=2) for rank in range(2)]
+        ends, reads = pair
+        begun = in_thread(ends.begin)
+        reads.begin()
+        begun()
+        for one in pair:
+            one.targets(0)
+            one.push()
+        assert len(ends.collect(0)) == 2
+        ends.consumed(0)
+        ends.begin()
+        done = []
+        ended = in_thread(lambda: done.append(ends.targets(1)) or ends.leave(kind="finished"))
+        assert {one.rank for one in reads.collect(0)} == {0, 1} and not done
+        reads.consumed(0)
+        ended()
+        assert done == [[1]]
 
 
 def test_an_iteration_goes_on_in_the_next_loop(monkeypatch):

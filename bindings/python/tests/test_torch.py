@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ import syncd
 import syncd.torch
 from syncd.torch._run import form_of
 from conftest import HERE
+from server_parts import in_thread
 
 EXAMPLE = HERE.parent / "examples/torch_local_sgd.py"
 BARRIERS = HERE.parents[2] / "tests/golden/policies/barriers.txt"
@@ -179,11 +181,44 @@ def test_steps_are_numbers_and_calls_of_other_forms_are_named(daemon):
     assert seen == ["0 0", "1 1", "2 0"]
 
 
+def test_who_waits_for_the_beginning_hears_once_that_the_others_may_have_finished(daemon, caplog, monkeypatch):
+    """As the last one does that was lost, and comes back after that: its job is another one."""
+    monkeypatch.setattr("syncd.client._SAY_S", 0.01)
+    caplog.set_level("WARNING", "syncd")
+    model = torch.nn.Linear(1, 1)
+    options = {"job": "late", "rank": 1, "world_size": 2, "address": daemon.address}
+    with syncd.torch.run("bsp", model, **options) as job:
+        waiting = in_thread(lambda: list(job.steps(iterations=1)))
+
+        def said():
+            return [one.getMessage() for one in caplog.records if "not joined" in one.getMessage()]
+
+        while len(said()) < 2:
+            time.sleep(0)
+        daemon.syncctl("job", "stop", "late")
+        waiting()
+    first, *others = said()
+    assert first.endswith("which waits for all workers: end it, or start them, too")
+    assert not any("have finished" in one for one in others)
+
+
 @pytest.mark.parametrize("policy", ["bsp:x", "bsp:0"])
 def test_the_daemon_refuses_what_it_cannot_read(daemon, policy):
     job = syncd.torch.run(policy, torch.nn.Linear(1, 1), job="odd", rank=0, world_size=1, address=daemon.address)
     with pytest.raises(syncd.Error, match=policy):
         job.__enter__()
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "specsync+elastic_bsp:8", "specsync+bsp", "specsync+naive_wait:2+asp", "naive_wait:2+hop:ring",
+        "specsync+hop:ring", "asp+asp", "bsp+asp", "hop:ring+asp", "gather:2", "asp+", "",
+    ],
+)  # fmt: skip
+def test_a_policy_that_no_form_runs_is_refused_at_once(policy):
+    with pytest.raises(syncd.Invalid, match="allowed: bsp, elastic_bsp, .*; specsync.BASE with asp, ssp, dssp as"):
+        form_of(policy)
 
 
 def test_which_policies_have_barriers():

@@ -19,7 +19,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import errno
-import hashlib
 import json
 import logging
 import os
@@ -31,6 +30,7 @@ import time
 import weakref
 from typing import Any, Callable, Iterable, NamedTuple
 
+from . import _same_machine
 from .client import Member, Members, MemberState
 from .errors import Error, Status
 from .update_queue import UpdateQueue
@@ -54,17 +54,6 @@ _INITIAL_UNTIL = (
     100  # so many iterations those are kept with which this worker began, for who begins as well
 )
 _ADOPTED = -1  # the iteration of parameters that were taken over, and none sent since
-
-
-def _place() -> bytes:
-    """The same for processes that can open each other's descriptors by number, and meet at 127.0.0.1."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot:
-            names = [os.readlink(f"/proc/self/ns/{kind}") for kind in ("pid", "net")]
-            text = " ".join([boot.read(), *names])
-    except OSError:
-        return secrets.token_bytes(16)
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 class Card(NamedTuple):
@@ -190,7 +179,7 @@ class Exchange:
         # One more, so that there is a whole one while the next is written.
         self._slots = slots + 1
         self._timeout = timeout
-        self._place = _place() if shared else secrets.token_bytes(16)
+        self._place = _same_machine.place() if shared else secrets.token_bytes(16)
         self._generation = 0
         self._members: Callable[[], Members]
         self._who = ""
@@ -361,8 +350,6 @@ class Exchange:
         raise AssertionError
 
     def _hello(self, kind: int, card: Card) -> bytes:
-        descriptor = self._outbox.fileno()
-        where = os.fstat(descriptor)
         return _HELLO.pack(
             _MAGIC,
             kind,
@@ -372,10 +359,7 @@ class Exchange:
             self._place,
             self._rank,
             self._generation,
-            os.getpid(),
-            descriptor,
-            where.st_dev,
-            where.st_ino,
+            *_same_machine.where(self._outbox.fileno()),
         )
 
     def _take_answer(self, rank: int, edge: _Edge, seconds: float) -> None:
@@ -583,16 +567,13 @@ class Exchange:
             return connection.sendall(payload)
         connection.sendall(_FRAME.pack(0, 0))
 
-    def _map(self, pid: int, descriptor: int, device: int, inode: int) -> UpdateQueue | None:
+    def _map(self, *outbox: int) -> UpdateQueue | None:
         """Another process's outbox; None: it cannot be opened from here, so its updates come by TCP."""
         try:
-            opened = os.open(f"/proc/{pid}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+            opened = _same_machine.open_there(_same_machine.Where(*outbox))
         except OSError:
             return None
         try:
-            found = os.fstat(opened)
-            if (found.st_dev, found.st_ino) != (device, inode):
-                return None
             queue = UpdateQueue.open(opened)
             return queue if queue.payload_bytes == self._payload_bytes else None
         except Error:

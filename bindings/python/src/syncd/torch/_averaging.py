@@ -16,7 +16,7 @@ from ..errors import Error, Status, error_of
 from . import _compat
 from ._coordinated import _meetings
 from ._job import Iteration, Job, Options, check_counts
-from ._staging import Outer, Staging, exchanged, first_difference, layout
+from ._staging import Outer, Staging, check_dense, exchanged, first_difference, layout
 from ._view_group import (
     Helper,
     Place,
@@ -82,6 +82,11 @@ class Plan(NamedTuple):
         """Of the view, which no other one of the job has."""
         return f"{self.label[0]}.{self.label[1]}"
 
+    @property
+    def number(self) -> int:
+        """Of the view: higher than that of any earlier one."""
+        return self.label[0] << 40 | self.label[1]
+
 
 def plan_of(labels: Sequence[Label | None], view: int) -> Plan:
     """labels: in the order of the view's places."""
@@ -115,6 +120,8 @@ class AveragingJob(Job):
                        become the mean
     averaging_timeout  seconds that one averaging may take; default: 120
     backend            "gloo" or "nccl" (a GPU for each worker); None: by where the parameters are
+    shared_memory      True: workers that are all on one machine (in one process namespace) add up in shared
+                       memory, which takes a third of gloo's time. False: by gloo there, too
 
     The workers of each averaging make a process group of their own; torch.distributed need not be
     initialized, and groups of yours are not touched. An averaging that fails, because a worker is lost or
@@ -142,6 +149,7 @@ class AveragingJob(Job):
         outer: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer] | None = None,
         averaging_timeout: float = 120.0,
         backend: str | None = None,
+        shared_memory: bool = True,
     ) -> None:
         super().__init__(options, model, optimizer)
         if weight not in (None, "samples", "steps"):
@@ -178,11 +186,13 @@ class AveragingJob(Job):
                     f"{name} is a {type(one).__name__}, of which each rank holds a part; allowed for "
                     "averaging: a model that every worker has whole",
                 )
+        check_dense(model)
         self._weight = weight
         self._make_outer = outer
         self._timeout = float(averaging_timeout)
         on_gpu = any(one.is_cuda for one in model.parameters())
         self._backend = backend or ("nccl" if on_gpu else "gloo")
+        self._shared_memory = shared_memory and self._backend == "gloo"
         self._outer: Outer | None = None
         self._loaded: dict[str, Any] | None = None  # of the outer optimizer, in a checkpoint
         self._label: Label | None = None
@@ -333,13 +343,10 @@ class AveragingJob(Job):
     def _closing(self, error: BaseException | None) -> None:
         if error is None and self._group is not None:
             # The others may still need this process: for the average, or to learn that all have it.
-            store, place = self._group.store, self._group.place
-            key = "seen" if self._all_have_it else "whole"
+            group = self._group
+            wait = group.await_seen if self._all_have_it else group.await_whole
             with contextlib.suppress(Skipped):  # they end it themselves
-                self._helper.run(
-                    lambda check: await_whole(store, place.view, key, place.size, check),
-                    _LEAVE_S,
-                )
+                self._run(group, wait, _LEAVE_S)
 
     def _closed(self) -> None:
         self._helper.close()
@@ -408,6 +415,7 @@ class AveragingJob(Job):
         """Collectives of it may still be under way, with the staging that they write to."""
         made, self._made, self._group, self._staging = self._made, [], None, None
         for group in made:
+            group.say_failed()
             group.abort()
             hold(group, self._timeout)
 
@@ -445,13 +453,14 @@ class AveragingJob(Job):
         )
 
     def _average(self, plan: Plan, members: list[Shown], rank: int) -> None:
-        place = Place(plan.name, rank, tuple(one.address for one in members))
+        place = Place(plan.name, plan.number, rank, tuple(one.address for one in members))
         weight = 0.0 if rank in plan.takers else self._own_weight()
         tensors = exchanged(self.model)
         staging = self._staging or Staging(
             tensors,
             torch.device("cpu") if self._backend == "gloo" else None,
             tensors.keys() - dict(self.model.named_parameters()).keys(),
+            self._shared_memory,
         )
         joins = any(members[at].label is None for at in plan.takers)
         group = self._group_of_before(place, members)
@@ -463,7 +472,7 @@ class AveragingJob(Job):
         def collect(check: Callable[[], None]) -> tuple[ViewGroup | None, bytes | None]:
             made = group
             if made is None and place.size > 1:
-                made = ViewGroup(place, self._backend, self._timeout, check)
+                made = ViewGroup(place, self._backend, self._timeout, check, staging.segment)
                 of_this.append(made)
             taken = None
             if made is not None and plan.takers:
@@ -471,24 +480,20 @@ class AveragingJob(Job):
                 given = self._packed(tensors, joins) if rank == plan.source else None
                 where = staging.buckets[0].flat.device if staging.buckets else torch.device("cpu")
                 taken = broadcast_bytes(made, given, plan.source, where, check)
-            works = []
-            for at in range(len(staging.buckets)):
-                flat = staging.fill(tensors, at, weight, self._who())
+            if made is None or made.shared_sum is None:
+                self._by_group(made, staging, plan.source, tensors, weight, check)
+            else:
+                made.shared_sum.begin()
+                self._fill(staging, tensors, weight)
                 check()
-                if made is not None:
-                    works.append(made.all_reduce(flat))
-            if staging.integers is not None:
-                if rank == plan.source:
-                    staging.fill_integers(tensors)
-                check()
-                if made is not None:
-                    works.append(made.broadcast(staging.integers, plan.source))
-            for work in works:
-                finish(made, work, check)
+                made.shared_sum.add_up(plan.number, plan.source, check)
             self._synchronize(tensors)
             return made, taken if rank in plan.takers else None
 
-        made, taken = self._helper.run(collect, self._timeout)
+        if group is not None and not plan.takers:
+            made, taken = self._run(group, collect, self._timeout)
+        else:
+            made, taken = self._helper.run(collect, self._timeout)
         with torch.no_grad():
             if taken is not None:
                 self._unpack(taken, tensors)
@@ -503,34 +508,74 @@ class AveragingJob(Job):
         self._group, self._staging = made, staging
         self._confirm()
 
+    def _by_group(
+        self,
+        made: ViewGroup | None,
+        staging: Staging,
+        source: int,
+        tensors: dict[str, torch.Tensor],
+        weight: float,
+        check: Callable[[], None],
+    ) -> None:
+        """Sums of the buckets, and the source's integers: while one bucket is on its way, the next is filled."""
+        works = []
+        for at in range(len(staging.buckets)):
+            flat = staging.fill(tensors, at, weight, self._who())
+            check()
+            if made is not None:
+                works.append(made.all_reduce(flat))
+        if staging.integers is not None:
+            staging.fill_integers(tensors)
+            check()
+            if made is not None:
+                works.append(made.broadcast(staging.integers, source))
+        for work in works:
+            finish(made, work, check)
+
+    def _fill(self, staging: Staging, tensors: dict[str, torch.Tensor], weight: float) -> None:
+        for at in range(len(staging.buckets)):
+            staging.fill(tensors, at, weight, self._who())
+        if staging.integers is not None:
+            staging.fill_integers(tensors)
+
     def _confirm(self) -> None:
-        """Counts this worker at the store of the view's rank 0, and at the end waits until all have the
-        average whole: they end at the same one."""
+        """Says to the others that this worker has the average whole. At the end waits until all have said so:
+        they end at the same one."""
         at_end = self._wanted is not None and self._averagings >= self._wanted
         if self._group is None:
             self._all_have_it = at_end
-            return
-        store, place = self._group.store, self._group.place
+        elif at_end:
+            self._all_have_it = self._await_end(self._group)
+        elif self._group.shared_sum is not None:
+            self._group.say_whole()
+        else:
+            say_whole = self._group.say_whole
+            self._helper.post(lambda _: say_whole())
 
-        if not at_end:
-            self._helper.post(lambda _: store.add(f"{place.view}/whole", 1))
-            return
+    def _run(self, group: ViewGroup, work: Callable[..., Any], timeout_s: float) -> Any:
+        """Nothing blocks in shared memory: no switch of threads."""
+        run: Any = self._helper.run if group.shared_sum is None else self._helper.run_here
+        return run(work, timeout_s)
 
-        def count(check: Callable[[], None]) -> None:
-            store.add(f"{place.view}/whole", 1)
-            await_whole(store, place.view, "whole", place.size, check)
-            store.add(f"{place.view}/seen", 1)
+    def _await_end(self, group: ViewGroup) -> bool:
+        def end(check: Callable[[], None]) -> None:
+            group.say_whole()
+            group.await_whole(check)
+            group.say_seen()
 
         try:
-            self._helper.run(count, self._timeout)
-            self._all_have_it = True
-        except Skipped as error:  # this worker's own average is whole all the same
+            self._run(group, end, self._timeout)
+            return True
+        except Skipped as error:
+            # One that knows already that all have it may leave, or be lost, before this worker hears so.
+            with contextlib.suppress(Skipped):
+                if self._helper.run(lambda _: group.is_whole(), _TELL_S, watch=False):
+                    return True
+            # This worker's own average is whole all the same.
             _log.warning(
-                "%s: not all have the average of view %d: %s",
-                self._who(),
-                self._view,
-                error,
+                "%s: not all have the average of view %d: %s", self._who(), self._view, error
             )
+            return False
 
     def _group_of_before(self, place: Place, members: list[Shown]) -> ViewGroup | None:
         """The group of the last view, if all had its average whole and are the same. All members decide alike,

@@ -34,6 +34,17 @@ class Batches:
         self._of_this_pass = 0
         self._batches: Iterator[Any] | None = None
 
+    def passed(self) -> int:
+        """How many passes are over, one whose last batch has just been given included."""
+        if self._pass < 0:
+            return 0
+        loader: Any = self.loader
+        try:
+            is_over = self._batches is None or self._of_this_pass == len(loader)
+        except TypeError:  # it has no length
+            is_over = False
+        return self._pass + is_over
+
     def __iter__(self) -> Iterator[Any]:
         return self
 

@@ -27,6 +27,10 @@ _log = logging.getLogger("syncd")
 _EXIT_GRACE_S = 1.0
 _HEARTBEAT_TIMEOUT_S = 1.0  # how long a silence takes it for cut
 _RANK_TIMEOUT_S = 15.0
+IF_FINISHED = (
+    ". If the others have finished, their job is over, and this process has begun another of its name, which waits "
+    "for all workers: end it, or start them, too"
+)
 
 
 class Options(NamedTuple):
@@ -127,6 +131,10 @@ class Job:
         self._skips = False  # some were skipped
         self._passes = itertools.count()  # of loaders, over all calls of steps()
         self._pass_batches: Batches | None = None  # of a call that ended within a pass
+        self._counted: list[Batches] = []  # of calls with epochs
+        self._passed_before = 0  # passes of such calls, before the checkpoint
+        self._to_pass_over = 0  # of these, what calls are still to come for
+        self._has_hinted = False  # that the others may have finished
         self._progress: Progress | None = None
 
     # ---- What a form adds
@@ -199,7 +207,8 @@ class Job:
 
         loader      begins again when it has ended, with its sampler's set_epoch() called; None: no batches
         iterations  ends before iteration `iterations` of this worker
-        epochs      ends after so many passes of the loader. With neither: after one
+        epochs      ends after so many passes of the loader. With neither: after one. Those that were over when the
+                    checkpoint was saved count, in the order of the calls; one within which it was begins anew
 
         A script may do something else between two calls; iterations count on. A call with `iterations` alone
         takes the batches that an earlier one has left of the same loader's pass. Any other begins a pass:
@@ -228,10 +237,19 @@ class Job:
     def _steps(
         self, loader: Iterable[Any] | None, epochs: int | None, ended: Any
     ) -> Iterator[tuple[Iteration, Any]]:
+        if epochs is not None and self._to_pass_over > 0:
+            over = min(epochs, self._to_pass_over)
+            self._to_pass_over -= over
+            epochs -= over
+            if epochs == 0:
+                self._finished = True
+                return
         batches = self._pass_batches
         if batches is None or batches.loader is not loader or epochs is not None:
             batches = Batches(loader, epochs, self._who(), self._passes)
         self._pass_batches = batches if epochs is None else None
+        if epochs is not None:
+            self._counted.append(batches)
         self._finished = False
         with progress_of(self._options.progress, self.worker) as progress:
             self._progress = progress
@@ -357,7 +375,7 @@ class Job:
                     heartbeat_timeout=_HEARTBEAT_TIMEOUT_S,
                     hang_after=options.hang_after,
                     resume_at=resume_at,
-                    on_wait=_log.warning,
+                    on_wait=self._waits,
                     **self._join_options(),
                 )
             except Error as error:
@@ -365,6 +383,13 @@ class Job:
                 if error.code != Status.E_RANK_TAKEN or time.monotonic() > until:
                     raise
                 time.sleep(0.25)
+
+    def _waits(self, text: str) -> None:
+        # The daemon's rule for a job that has not begun.
+        if "(start: " in text and not self._has_hinted:
+            self._has_hinted = True
+            text += IF_FINISHED
+        _log.warning("%s", text)
 
     def _checkpoint_iteration(self) -> int | None:
         """Where the latest complete checkpoint in `checkpoint` continues; None: there is none."""
@@ -409,6 +434,8 @@ class Job:
             for name, one in self._options.state.items():
                 one.load_state_dict(saved[name])
             self._load_state(loaded.state["form"])
+            self._passed_before = self._to_pass_over = loaded.state.get("passes", 0)
+            self._passes = itertools.count(self._passed_before)
         except (KeyError, RuntimeError, ValueError, TypeError) as error:
             raise error_of(
                 Status.E_INVALID,
@@ -423,6 +450,7 @@ class Job:
             "model": self.model.state_dict(),
             "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
             "form": self._state(),
+            "passes": self._passed_before + sum(one.passed() for one in self._counted),
             "state": {name: one.state_dict() for name, one in self._options.state.items()},
         }
 

@@ -278,10 +278,10 @@ class Link:
         found: dict[str, Any] = self._hear()["snapshot"]
         return found
 
-    def finish(self) -> int:
-        """This worker sends nothing more. How many others still train."""
+    def finish(self) -> list[int]:
+        """This worker sends nothing more. The ranks of others that still train."""
         send(self._peer, ("finish",))
-        training: int = self._hear()["training"]
+        training: list[int] = self._hear()["training"]
         return training
 
     def _hear(self) -> dict[str, Any]:

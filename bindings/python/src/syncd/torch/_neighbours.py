@@ -24,7 +24,7 @@ from .._library import ffi
 from .._observe import _Ear
 from .._peers import Exchange
 from ..client import Event, EventKind, Step, Update, Worker
-from ..errors import Status, Stopped, WrongIteration, error_of
+from ..errors import Error, Status, Stopped, WrongIteration, error_of
 from ..update_queue import UpdateQueue
 from ._job import Job, Options
 from ._staging import exchanged
@@ -322,6 +322,16 @@ class NeighbourJob(Job):
     def _closing(self, error: BaseException | None) -> None:
         if error is None:
             self._exchange.flush(_FLUSH_S)
+            self._await_readers()
+
+    def _await_readers(self) -> None:
+        """Under notify_ack every update is read: of one that has left the daemon names none any more. The next
+        iteration, which is granted and not begun, may send once all have read the last one."""
+        step = self._grant
+        if not self._rules.acknowledges or step is None or step.stop or self._used or self._dropped:
+            return
+        with contextlib.suppress(Error):  # the job was stopped, or there is no daemon
+            self.worker.targets(step.iteration)
 
     def _closed(self) -> None:
         self._exchange.close()

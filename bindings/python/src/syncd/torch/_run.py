@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from typing import Any, Mapping, Sequence
 
 import torch
@@ -22,19 +23,21 @@ def form_of(policy: str) -> str:
 
     Raises Error (SYNCD_E_INVALID) for a policy without a form.
     """
-    *overlays, base = policy.split("+")
-    name = base.split(":")[0].split(",")[0].strip()
-    if name in _NEIGHBOURS:
+    *overlays, name = [re.split("[:,]", one)[0].strip() for one in policy.split("+")]
+    if name in _NEIGHBOURS and not overlays:
         return "neighbours"
-    if name in _SERVER or (overlays and name in _AVERAGING):
-        return "server"
-    if name in _AVERAGING:
+    if name in _AVERAGING and not overlays:
         return "averaging"
+    # specsync is the innermost.
+    if name in _SERVER and overlays[-1:] == ["specsync"]:
+        overlays.pop()
+    if name in (*_SERVER, *_AVERAGING) and all(one == "naive_wait" for one in overlays):
+        return "server"
     allowed = ", ".join((*_AVERAGING, *_SERVER, *_NEIGHBOURS))
     raise error_of(
         Status.E_INVALID,
-        f"policy={policy!r}; allowed: {allowed}, with their parameters as in ssp:3, and specsync+BASE and "
-        "naive_wait:MS+BASE",
+        f"policy={policy!r}; allowed: {allowed}, with their parameters as in ssp:3; specsync+BASE with "
+        f"{', '.join(_SERVER)} as BASE; naive_wait:MS+BASE with all but {', '.join(_NEIGHBOURS)}",
     )
 
 
@@ -76,7 +79,7 @@ def run(
 
     `of_form`, by form:
 
-    averaging   weight, outer, averaging_timeout, backend: see AveragingJob
+    averaging   weight, outer, averaging_timeout, backend, shared_memory: see AveragingJob
     server      see ServerJob
     neighbours  see NeighbourJob
 

@@ -24,7 +24,7 @@ from .._private import write_private
 from ..client import MemberState, Pushed, Step
 from ..errors import Error, Status, error_of
 from ._compat import note_step
-from ._job import Job, Options, number_of
+from ._job import IF_FINISHED, Job, Options, number_of
 from ._link import Link, NotFinite, Place, is_live
 from ._parameters import describe_optimizer, describe_options, describe_parameters
 from .server import IDLE_S, load_secret, secret_file, state_directory
@@ -236,11 +236,13 @@ class ServerJob(Job):
         if not self._has_left:
             self._leave_in_order()
             self._has_left = self._done = True  # which refuses push()
-        pause, said = _PAUSE_FIRST_S, time.monotonic()
+        pause, say_at, level = _PAUSE_FIRST_S, time.monotonic() + _SAY_S, logging.WARNING
         while others := self._with_server(lambda link: link.finish()):
-            if time.monotonic() >= said + _SAY_S:
-                said = time.monotonic()
-                _log.info("%s: %d other workers still train", self._who(), others)
+            if time.monotonic() >= say_at:
+                say_at = time.monotonic() + _SAY_S
+                who = ", ".join(map(str, others))
+                _log.log(level, "%s: finish() waits for the end of worker %s", self._who(), who)
+                level = logging.INFO
             time.sleep(pause)
             pause = min(2 * pause, _PAUSE_MAX_S)
         self.pull()
@@ -402,6 +404,7 @@ class ServerJob(Job):
             "sequence": self._sequence,
             "fresh": self._fresh,
             "launch": _launch(),
+            "rank": self.worker.rank,
             "parameters": describe_parameters(self.model),
             "optimizer": {key: self._begun[key] for key in ("class", "groups")},
             "shards": self._shards,
@@ -409,9 +412,10 @@ class ServerJob(Job):
 
     def _connect(self) -> Link:
         """Waits for a server that has parameters, starts it if that is this worker's part."""
-        begun = said = time.monotonic()
+        begun = time.monotonic()
+        say_at, level = begun + _SAY_S, logging.WARNING
         until = begun + self._timeout
-        pause, why = _PAUSE_FIRST_S, "worker 0 has not shown its address"
+        pause, why = _PAUSE_FIRST_S, f"worker 0 has not shown its address{IF_FINISHED}"
         while True:
             is_alone = self._worker_0_has_gone()
             places = self._places()
@@ -450,9 +454,10 @@ class ServerJob(Job):
                     f"{self._who()}: no parameter server for {now - begun:.0f} s ({why}); wait longer with "
                     "server_timeout=, or start the job again",
                 )
-            if now >= said + _SAY_S:
-                said = now
-                _log.info("%s: waiting for the parameter server: %s", self._who(), why)
+            if now >= say_at:
+                say_at = now + _SAY_S
+                _log.log(level, "%s: waiting for the parameter server: %s", self._who(), why)
+                level = logging.INFO
             time.sleep(pause)
             pause = min(2 * pause, _PAUSE_MAX_S)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import socket
 import threading
@@ -13,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from . import _compat
+from ._shared_sum import Segment, SharedSum
 
 BUCKET_BYTES = 25 << 20
 _STORE_TIMEOUT_S = 30.0
@@ -32,6 +34,8 @@ class Place(NamedTuple):
 
     view: str
     """A name that no other view has."""
+    number: int
+    """Likewise; later views have higher ones."""
     rank: int
     addresses: tuple[str, ...]
     """Of the members' stores."""
@@ -46,23 +50,47 @@ class ViewGroup:
 
     Connects to the store of the view's rank 0, and waits there for all members. Raises RuntimeError where
     that, or a collective, fails.
+
+    segment     where this worker's tensors lie, if others may read them
+    shared_sum  adds them up, if all members are on one machine; None: all_reduce() does
     """
 
     def __init__(
-        self, place: Place, backend: str, timeout_s: float, check: Callable[[], None]
+        self,
+        place: Place,
+        backend: str,
+        timeout_s: float,
+        check: Callable[[], None],
+        segment: Segment | None = None,
     ) -> None:
         self.place = place
         self.backend = backend
         self.store = connect_store(place.addresses[0])
+        self.store.set(f"{place.view}/segment/{place.rank}", segment.card if segment else "")
         # torch would wait for a dead member until a timeout, where check() cannot end it.
         self.store.add(f"{place.view}/here", 1)
         await_whole(self.store, place.view, "here", place.size, check)
+        self.shared_sum = self._share(segment, check)
         prefixed = dist.PrefixStore(place.view, self.store)
         if backend == "nccl":
             self._group = _compat.nccl_group(prefixed, place.rank, place.size, timeout_s)
         else:
             host = place.addresses[place.rank].rpartition(":")[0]
             self._group = _compat.gloo_group(prefixed, place.rank, place.size, timeout_s, host)
+
+    def _share(self, segment: Segment | None, check: Callable[[], None]) -> SharedSum | None:
+        """Only if all members can: one that cannot says so to all."""
+        store, place, found = self.store, self.place, None
+        names = [f"{place.view}/segment/{rank}" for rank in range(place.size)]
+        with contextlib.suppress(OSError):
+            cards = [store.get(name).decode() for name in names]
+            if segment is not None and all(cards):
+                found = SharedSum(segment, place.rank, cards)
+        if found is None:
+            store.add(f"{place.view}/unshared", 1)
+        store.add(f"{place.view}/decided", 1)
+        await_whole(store, place.view, "decided", place.size, check)
+        return found if store.add(f"{place.view}/unshared", 0) == 0 else None
 
     def all_reduce(self, tensor: torch.Tensor) -> Any:
         """Starts a sum in place; returns what to wait() for."""
@@ -73,6 +101,41 @@ class ViewGroup:
         options = dist.BroadcastOptions()
         options.rootRank, options.rootTensor = source, 0
         return self._group.broadcast([tensor], options)
+
+    def say_failed(self) -> None:
+        """To those that have the same memory; the others look into the store."""
+        if self.shared_sum is not None:
+            self.shared_sum.say_failed(self.place.number)
+
+    # ---- Who has this view's average whole
+
+    def say_whole(self) -> None:
+        if self.shared_sum is not None:
+            self.shared_sum.say_whole(self.place.number)
+        else:
+            self.store.add(f"{self.place.view}/whole", 1)
+
+    def is_whole(self) -> bool:
+        """Whether all have said so, also those that have ended since."""
+        if self.shared_sum is not None:
+            return self.shared_sum.is_whole(self.place.number)
+        return bool(self.store.add(f"{self.place.view}/whole", 0) >= self.place.size)
+
+    def await_whole(self, check: Callable[[], None]) -> None:
+        if self.shared_sum is not None:
+            self.shared_sum.await_whole(self.place.number, check)
+        else:
+            await_whole(self.store, self.place.view, "whole", self.place.size, check)
+
+    def say_seen(self) -> None:
+        """That this worker knows of all that they have it."""
+        if self.shared_sum is None:
+            self.store.add(f"{self.place.view}/seen", 1)
+
+    def await_seen(self, check: Callable[[], None]) -> None:
+        """Before this process ends, and its store with it. Memory stays for those who have it mapped."""
+        if self.shared_sum is None:
+            await_whole(self.store, self.place.view, "seen", self.place.size, check)
 
     def check_failed(self) -> None:
         """Raises Skipped once a member has failed in this view's averaging."""
@@ -154,6 +217,13 @@ def hold(what: object, seconds: float) -> None:
     threading.Thread(target=lambda _: time.sleep(seconds), args=[what], daemon=True).start()
 
 
+def _too_late(seconds: float) -> str:
+    return f"not done after {seconds:g} s"
+
+
+def _nothing(_: Callable[[], None]) -> None: ...
+
+
 class _Task:
     def __init__(self, work: Callable[[Callable[[], None]], Any]) -> None:
         self.work = work
@@ -201,7 +271,7 @@ class Helper:
                 why = self._broken() if watch else ""
                 left = end - time.monotonic()
                 if not why and left <= 0:
-                    why = f"not done after {timeout_s:g} s"
+                    why = _too_late(timeout_s)
                 if why:
                     raise Skipped(why)
                 self._news.wait(min(left, 1.0))
@@ -209,11 +279,29 @@ class Helper:
             # Before the caller changes what the work reads.
             task.abandoned = True
             self.close()
+            hold(task, timeout_s)  # or its thread would be the one that frees the group
             raise
         if task.error is not None:
             self.close()  # it may still free what has failed
             raise task.error
         return task.result
+
+    def run_here(self, work: Callable[[Callable[[], None]], Any], timeout_s: float) -> Any:
+        """As run() does, on the caller's thread: of work that blocks nowhere without calling check()."""
+        end = time.monotonic() + timeout_s
+
+        def check() -> None:
+            why = self._broken()
+            if not why and time.monotonic() > end:
+                why = _too_late(timeout_s)
+            if why:
+                raise Skipped(why)
+
+        try:
+            with torch.no_grad():
+                return work(check)
+        except RuntimeError as error:
+            raise Skipped(str(error) or type(error).__name__) from None
 
     def post(self, work: Callable[[Callable[[], None]], Any]) -> _Task:
         """Likewise, without waiting for it."""
@@ -246,11 +334,9 @@ class Helper:
                 # Of a collective's only the text: its traceback would hold the group.
                 failed = isinstance(error, RuntimeError)
                 task.error = Skipped(str(error) or type(error).__name__) if failed else error
-                self._end(task)
-            else:
-                self._end(task)
-            del task  # with what it holds
-
-    def _end(self, task: _Task) -> None:
-        task.done = True
-        self._news.set()
+            # Before the caller goes on, and perhaps ends the process: a group that is freed by this thread then
+            # would take the process down with an abort.
+            task.work = _nothing
+            task.done = True
+            self._news.set()
+            del task

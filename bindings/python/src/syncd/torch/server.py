@@ -67,6 +67,7 @@ class _Connection(threading.Thread):
         self.nonce = ""
         self.launch = ("", 0)
         self.identity = ""
+        self.rank = -1
         self.has_finished = False
         self._server = server
         self._is_local = peer.family == socket.AF_UNIX
@@ -111,7 +112,7 @@ class _Connection(threading.Thread):
     def _attach(self) -> bool:
         hello = receive(self.peer)
         self.nonce, self.launch = hello["nonce"], hello["launch"]
-        self.identity = hello["identity"]
+        self.identity, self.rank = hello["identity"], hello["rank"]
         layout = Layout(hello["parameters"], hello["shards"])
         found, text = self._server.attach(self, hello)
         if found is None and not text:
@@ -324,11 +325,11 @@ class Server:
                 one.close()
         return [one for one in self._attached if one.nonce != connection.nonce]
 
-    def training_beside(self, connection: _Connection) -> int:
-        """How many other workers have not finished, now that this one has."""
+    def training_beside(self, connection: _Connection) -> list[int]:
+        """The ranks of other workers that have not finished, now that this one has."""
         with self._lock:
             connection.has_finished = True
-            return sum(not one.has_finished for one in self._others(connection))
+            return sorted(one.rank for one in self._others(connection) if not one.has_finished)
 
     def detach(self, connection: _Connection, goodbye: bool) -> None:
         with self._lock:
