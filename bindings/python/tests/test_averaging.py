@@ -856,6 +856,24 @@ def test_the_notice_of_a_loss_ends_the_wait_and_sends_nothing_after_it():
     helper.close()
 
 
+def test_a_helper_that_ends_waits_for_a_thread_that_was_left_to_itself():
+    """In a call of torch at the end of the process it would abort that."""
+    helper, entered, over = _view_group.Helper(lambda: "lost" * entered.is_set()), threading.Event(), []
+
+    def work(check):
+        entered.set()
+        helper.told()
+        with pytest.raises(_view_group.Skipped):
+            while True:
+                check()
+        over.append(True)
+
+    with pytest.raises(_view_group.Skipped, match="lost"):
+        helper.run(work, PATIENCE_S)
+    helper.end(PATIENCE_S)
+    assert over == [True]
+
+
 def test_a_notice_that_comes_while_the_view_is_read_is_kept(monkeypatch):
     job = st.run("bsp", Net(0))
     job._living, job._changed = {"a:1", "b:2"}, False

@@ -33,6 +33,7 @@ _log = logging.getLogger("syncd")
 
 _LEAVE_S = 10.0  # how long the end waits for others who are still in the last averaging
 _TELL_S = 5.0
+_END_S = 1.0  # for threads that wait for somebody who has gone
 _FAILURES_MAX = 10  # in a row, without anybody lost: then something is wrong for good
 
 Label = tuple[int, int]
@@ -349,7 +350,7 @@ class AveragingJob(Job):
                 self._run(group, wait, _LEAVE_S)
 
     def _closed(self) -> None:
-        self._helper.close()
+        self._helper.end(_END_S)
         self._made = []
         self._group = self._store = self._staging = None
 

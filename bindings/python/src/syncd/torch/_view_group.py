@@ -247,6 +247,7 @@ class Helper:
         self._broken = broken
         self._news = threading.Event()
         self._tasks: queue.SimpleQueue[_Task | None] | None = None
+        self._threads: list[threading.Thread] = []
 
     def told(self) -> None:
         """Asks broken() again. Any thread."""
@@ -307,12 +308,14 @@ class Helper:
         """Likewise, without waiting for it."""
         if self._tasks is None:
             self._tasks = queue.SimpleQueue()
-            threading.Thread(
+            thread = threading.Thread(
                 target=self._serve,
                 args=[self._tasks],
                 name="syncd-averaging",
                 daemon=True,
-            ).start()
+            )
+            thread.start()
+            self._threads = [*(one for one in self._threads if one.is_alive()), thread]
         task = _Task(work)
         self._tasks.put(task)
         return task
@@ -321,6 +324,14 @@ class Helper:
         if self._tasks is not None:
             self._tasks.put(None)
             self._tasks = None
+
+    def end(self, seconds: float) -> None:
+        """As close(), and waits for threads that were left to themselves: one that is in a call of torch when the
+        process ends would take it down with an abort."""
+        self.close()
+        until = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
 
     def _serve(self, tasks: queue.SimpleQueue[_Task | None]) -> None:
         while True:
