@@ -31,8 +31,8 @@ constexpr int kOtherLeases = 3;
 constexpr Micros kReadTimeout = 60'000'000;
 // Who has not finished a look at etcd for so long is stuck: on its disk, or in a long log.
 constexpr int kStallLeases = 6;
-// A shard is given to a member whose copy lacks no more entries of the log, as far as that is known:
-// members say so every other second, and have read on meanwhile.
+// A shard is given to a member whose copy lacks no more entries of the log, as far as that is
+// known: members say so every other second, and have read on meanwhile.
 constexpr Index kReadyWithin = 16'000;
 // Who leads the other shards: each leader reads all of them.
 constexpr Micros kLookAroundEvery = 1'000'000;

@@ -21,9 +21,9 @@ struct Seeded {
 bool read_copy(const std::string& path, Stamp& stamp, std::string& error);
 
 // The cluster begins with what the store in the directory `path` has, at the next generation, so
-// that other copies are made anew. The store becomes a copy of it. If it is the copy of a shard, those
-// of all shards must lie beside it, as one machine's members have them: `path`, `path`.1, `path`.2 and
-// so on. `timeout`: of one call to etcd.
+// that other copies are made anew. The store becomes a copy of it. If it is the copy of a shard,
+// those of all shards must lie beside it, as one machine's members have them: `path`, `path`.1,
+// `path`.2 and so on. `timeout`: of one call to etcd.
 //
 // False, with a sentence in `error`: the store cannot be read or written, or a daemon has it;
 // members run; the cluster is there, and the store is not of it, or has nothing that etcd lacks;

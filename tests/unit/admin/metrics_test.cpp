@@ -76,15 +76,19 @@ TEST(MetricsTest, ShowsAJob) {
 TEST(MetricsTest, ShowsAMemberOfACluster) {
   Snapshot snapshot = snapshot_of(0);
   std::string text = text_of(snapshot);
-  EXPECT_THAT(text, HasSubstr("syncd_cluster_leads{cluster_name=\"lab\",shard=\"0\",member=\"node-b\"} 0\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr("syncd_cluster_leads{cluster_name=\"lab\",shard=\"0\",member=\"node-b\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("syncd_cluster_term{cluster_name=\"lab\",shard=\"0\"} 77\n"));
   EXPECT_THAT(text, HasSubstr("syncd_cluster_log_entries{cluster_name=\"lab\",shard=\"0\"} 10\n"));
-  EXPECT_THAT(text, HasSubstr("syncd_cluster_copy_lag_entries{cluster_name=\"lab\",shard=\"0\"} 2\n"));
+  EXPECT_THAT(text,
+              HasSubstr("syncd_cluster_copy_lag_entries{cluster_name=\"lab\",shard=\"0\"} 2\n"));
   snapshot.member->leads = true;
   snapshot.member->copied = 21;  // it had the entry before this member saw the log's end
   text = text_of(snapshot);
   EXPECT_THAT(text, HasSubstr("member=\"node-b\"} 1\n"));
-  EXPECT_THAT(text, HasSubstr("syncd_cluster_copy_lag_entries{cluster_name=\"lab\",shard=\"0\"} 0\n"));
+  EXPECT_THAT(text,
+              HasSubstr("syncd_cluster_copy_lag_entries{cluster_name=\"lab\",shard=\"0\"} 0\n"));
   snapshot.member.reset();
   EXPECT_THAT(text_of(snapshot), Not(HasSubstr("\nsyncd_cluster_leads")));
 }
