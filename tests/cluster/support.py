@@ -61,7 +61,8 @@ def free_base_ports(count, width):
         try:
             for i, probe in enumerate(probes):
                 probe.bind(("127.0.0.1", base + i))
-            bases.append(base)
+            if all(abs(base - other) >= width for other in bases):
+                bases.append(base)
         except (OSError, OverflowError):
             pass
         finally:

@@ -10,7 +10,7 @@ import time
 import pytest
 import syncd
 from order import faults
-from support import PATIENCE_S, Cluster, Workers, program, shard_of, wait_until
+from support import PATIENCE_S, Cluster, Workers, free_base_ports, program, shard_of, wait_until
 
 small = pytest.mark.small  # of which tests/run --all runs
 SHARDS = 2
@@ -150,6 +150,20 @@ def test_a_shard_that_there_is_not_is_refused(cluster):
     )
     assert done.returncode == 3
     assert "cluster 'lab' has 2 shards; allowed: 0 to 1" in done.stderr
+
+
+def test_ports_that_would_meet_are_refused(cluster):
+    port = free_base_ports(1, 2)[0]
+    done = subprocess.run(
+        [program("syncd"), "--config", str(cluster.members[0].config)]
+        + ["--tcp", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{port + 1}"],
+        env={"SYNCD_STORE_PATH": str(cluster.directory / "other")},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert done.returncode == 3
+    assert "listen.control are 1 apart, and the processes of cluster 'lab' add 0 to 1" in done.stderr
 
 
 def test_clients_wait_for_a_shard_that_nobody_leads(cluster):

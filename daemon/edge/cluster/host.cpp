@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <iterator>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "daemon/edge/cluster/administration.h"
@@ -46,6 +48,19 @@ std::vector<std::string> addresses_of(const config::Config& config) {
   return addresses;
 }
 
+std::uint32_t port_gap(const config::Config& config) {
+  std::set<std::uint16_t> ports;
+  for (const net::TcpAddress& address : config.tcp) ports.insert(address.port);
+  for (const net::TcpAddress& address : config.control.tcp) ports.insert(address.port);
+  if (config.admin) ports.insert(config.admin->port);
+  ports.erase(0);  // any free one
+  std::uint32_t gap = UINT32_MAX;
+  for (auto port = ports.begin(); port != ports.end() && std::next(port) != ports.end(); ++port) {
+    gap = std::min<std::uint32_t>(gap, *std::next(port) - *port);
+  }
+  return gap;
+}
+
 }  // namespace
 
 void keep_command_line(char** argv, char** environment) {
@@ -69,6 +84,7 @@ bool Host::follow(uv_loop_t* loop, OnEnd on_end, std::string& error) {
   member.version = options_.version;
   member.shard = config_.cluster.shard;
   member.addresses = addresses_of(config_);
+  member.port_gap = port_gap(config_);
   member.lease = config_.cluster.lease_us;
   member.old_etcd = config_.cluster.old_etcd;
   member.store = options_.store;

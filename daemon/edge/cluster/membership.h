@@ -29,10 +29,12 @@
 namespace syncd::cluster {
 
 struct MembershipOptions {
-  std::string cluster;                 // its name: keys lie under /syncd/<name>/v1/
-  Shard shard = 0;                     // that this process follows or leads
-  std::string member;                  // unique in the cluster
-  std::string version;                 // of this daemon
+  std::string cluster;  // its name: keys lie under /syncd/<name>/v1/
+  Shard shard = 0;      // that this process follows or leads
+  std::string member;   // unique in the cluster
+  std::string version;  // of this daemon
+  // Between the ports that it listens on, to which each shard's process adds its number.
+  std::uint32_t port_gap = UINT32_MAX;
   std::vector<std::string> addresses;  // how clients reach it when it leads: "tls:node-a:7117"
   Micros lease = 5'000'000;
   bool old_etcd = false;                    // 3.4 is accepted

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "daemon/edge/cluster/administration.h"
 #include "daemon/edge/cluster/seeding.h"
@@ -101,6 +102,34 @@ bool is_member_name(const std::string& name) {
   return false;
 }
 
+// A typing error must not look like something that was done.
+void note_if_absent(const config::Config& config, cluster::Etcd& etcd, const Options& options) {
+  cluster::ClusterStatus status;
+  std::string ignored;
+  std::set<std::string> there;
+  if (!cluster::read_status(etcd, config.cluster.name, options.timeout_ms * 1000, status,
+                            ignored)) {
+    return;
+  }
+  for (const auto& shard : status.shards) {
+    for (const auto& member : shard.members) there.insert(member.name);
+  }
+  if (there.contains(options.member)) return;
+  std::cout << fmt::format("no member '{}' is there now; there are: {}\n", options.member,
+                           there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", ")));
+}
+
+// Opens the cluster, of which etcd must answer. Null: `code` is the exit status, and it was said
+// why.
+std::unique_ptr<cluster::Etcd> reach(const Options& options, config::Config& config, int& code) {
+  auto etcd = open(options, config, code);
+  std::string error;
+  std::string version;
+  if (etcd == nullptr || etcd->version(version, options.timeout_ms * 1000, error)) return etcd;
+  code = complain(kExitUnreachable, error);
+  return nullptr;
+}
+
 int init_from(const Options& options, const config::Config& config, cluster::Etcd& etcd) {
   cluster::Seeded seeded;
   std::string error;
@@ -164,6 +193,9 @@ int run_cluster_status(const Options& options) {
   std::cout << fmt::format(
       "cluster {}, generation {}{}\n", config.cluster.name, status.generation,
       status.shards.size() == 1 ? "" : fmt::format(", {} shards", status.shards.size()));
+  for (const std::string& member : status.draining) {
+    std::cout << fmt::format("member '{}' is drained\n", member);
+  }
   for (std::size_t shard = 0; shard < status.shards.size(); ++shard) print(status, shard);
   return kExitOk;
 }
@@ -172,7 +204,7 @@ int run_cluster_drain(const Options& options) {
   if (!is_member_name(options.member)) return kExitUsage;
   config::Config config;
   int code = kExitOk;
-  const auto etcd = open(options, config, code);
+  const auto etcd = reach(options, config, code);
   if (etcd == nullptr) return code;
   std::string error;
   if (!cluster::set_draining(*etcd, config.cluster.name, options.member, !options.undo,
@@ -187,14 +219,18 @@ int run_cluster_drain(const Options& options) {
         "`cluster drain --undo`\n",
         options.member);
   }
+  note_if_absent(config, *etcd, options);
   return kExitOk;
 }
 
 int run_cluster_move(const Options& options) {
+  if (!options.undo && options.member.empty()) {
+    return complain(kExitUsage, "name the member that is to lead the shard, or --undo");
+  }
   if (!options.undo && !is_member_name(options.member)) return kExitUsage;
   config::Config config;
   int code = kExitOk;
-  const auto etcd = open(options, config, code);
+  const auto etcd = reach(options, config, code);
   if (etcd == nullptr) return code;
   std::string error;
   if (!cluster::set_pin(*etcd, config.cluster.name, options.shard,
@@ -209,6 +245,7 @@ int run_cluster_move(const Options& options) {
         "shard {} goes to member '{}' once its copy is close to the log's end, until `cluster move "
         "--undo`\n",
         options.shard, options.member);
+    note_if_absent(config, *etcd, options);
   }
   return kExitOk;
 }
