@@ -185,8 +185,7 @@ class Member(Process):
         self.store = directory / (f"store.{shard}" if shard else "store")
         endpoints = ", ".join(f'"{endpoint}"' for endpoint in etcd.endpoints)
         self.config = directory / "syncd.toml"
-        self.config.write_text(
-            f"""
+        text = f"""
 [listen]
 tcp = "{address}"
 unix = "off"
@@ -204,7 +203,9 @@ etcd_old = {"true" if etcd_is_old() else "false"}
 lease = "{LEASE_S}s"
 {more}
 """
-        )
+        # Another shard's process may be reading it.
+        if not self.config.exists():
+            self.config.write_text(text)
         argv = [*within, program("syncd"), "--config", str(self.config)]
         environment = {**os.environ, "SYNCD_CLUSTER_SHARD": str(shard)}
         super().__init__(argv, directory / (f"log.{shard}" if shard else "log"), environment)
