@@ -188,7 +188,6 @@ void Daemon::on_idle() {
 void Daemon::hand_over(const std::string& member) {
   if (stopping_) return;
   handing_over_ = true;
-  write(LogLevel::kInfo, "hands_over", {{"to", member}});
   server_->stop(fmt::format("member '{}' takes over", member), [this](const std::string& problem) {
     if (!problem.empty()) write(LogLevel::kWarn, "hands_over_late", {{"reason", problem}});
     if (!stopping_) host_->follow_again();

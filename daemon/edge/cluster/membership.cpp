@@ -517,11 +517,19 @@ std::string Membership::attend(const std::function<bool()>& is_stopped) {
     const Answer seen = ask();
     std::string ignored;  // whether it leads is decided by its lease, and by each append
     if (seen.kind != Answer::Kind::kThen || !register_member(seen, ignored)) continue;
-    leadership_->on_view(view_of(seen), now());
+    const Leadership::View view = view_of(seen);
+    leadership_->on_view(view, now());
     fails_since = figures_->copy_fails ? std::min(fails_since, now()) : kNever;
     const bool fails = fails_since != kNever && now() - fails_since >= kCopyFailsFor;
     std::string other = leadership_->hands_over_to(fails, now());
-    if (!other.empty()) return other;
+    if (!other.empty()) {
+      const char* why = fails                                ? "its copy cannot be written"
+                        : is_draining(seen, options_.member) ? "an operator has drained it"
+                        : other == view.pin ? "an operator wants that member to lead"
+                                            : "it is that member's share";
+      say(LogLevel::kInfo, "hands_over", {{"to", other}, {"reason", why}});
+      return other;
+    }
     if (config_.shards > 1 && now() >= next_look_around) {
       next_look_around = now() + kLookAroundEvery;
       look_around();
