@@ -49,7 +49,9 @@ class Seeder {
   }
   // The cluster that is made: of all shards the same.
   Config plan(const Stamp& stamp) const;
-  bool begin(const Config& config, std::string& error);
+  // `config_created`: of the configuration that is there, as check() saw it; 0: it is gone.
+  bool begin(const Config& config, Revision config_created, std::string& error);
+  Revision config_created() const { return config_created_; }
   bool add(store::RecoveredJob&& job, std::string& error);
   // Of shard 0 last: from there on members can lead.
   bool end(Epoch removed_epoch, std::string& error);
@@ -164,13 +166,13 @@ Config Seeder::plan(const Stamp& stamp) const {
 
 // Takes away what there is of the cluster, so that no member can lead, and begins a log whose first
 // entry is not there any more: an empty copy is made of the snapshots.
-bool Seeder::begin(const Config& config, std::string& error) {
+bool Seeder::begin(const Config& config, Revision config_created, std::string& error) {
   config_ = config;
   const std::string prefix = prefix_of(keys_);
   const std::string leader = encode(Leader{nonces_, kSeeder});
   const Tail tail{1, {nonces_.process, ++nonces_.count}};
   Transaction anew;
-  anew.compares = {{config_key(name_), config_created_}, {keys_.leader(), leader_created_}};
+  anew.compares = {{config_key(name_), config_created}, {keys_.leader(), leader_created_}};
   anew.then = {{Op::Kind::kDelete, config_key(name_)},
                {Op::Kind::kDelete, prefix, "", end_of(prefix)}};
   anew.otherwise = {{Op::Kind::kGet, keys_.leader()}};
@@ -330,13 +332,18 @@ bool seed_from(Etcd& etcd, const std::string& name, const std::string& path, Mic
     return write_stamp(*source.store, {config.cluster, config.generation, tail, config.shards},
                        error);
   };
+  // The first takes the old configuration away.
+  Revision config_created = sources.front().seeder->config_created();
+  for (Source& source : sources) {
+    if (!source.seeder->begin(config, std::exchange(config_created, 0), error)) return false;
+  }
   // Shard 0 last, with the configuration: nobody leads any of them before.
   for (Source& source : std::views::reverse(sources)) {
     Seeder& seeder = *source.seeder;
     const auto add = [&](store::RecoveredJob&& job, std::string& why) {
       return seeder.add(std::move(job), why);
     };
-    if (!seeder.begin(config, error) || !source.store->load_each(add, error)) return false;
+    if (!source.store->load_each(add, error)) return false;
     // Before there is a cluster that others may lead: a single daemon cannot go on with it then. Of
     // several, which no single daemon opens, all or none may be stamped when this is called again.
     const bool is_only = config.shards == 1;

@@ -239,7 +239,15 @@ TEST_F(SeedingTest, AnEtcdThatDoesNotShowItsLogIsNotOverwritten) {
 
 class ShardsSeedingTest : public SeedingTest {
  protected:
-  // A copy that etcd knows nothing of.
+  // What etcd had before.
+  void write_config() {
+    Config before;
+    before.cluster[0] = 7;
+    before.generation = 2;
+    before.shards = 2;
+    etcd_.apply({{}, {{Op::Kind::kPut, config_key("lab"), encode(before)}}, {}});
+  }
+  // A copy that has more than etcd.
   void write_copy(const std::string& path, JobId job, std::uint64_t generation = 3) {
     store::Batch batch;
     batch.records.push_back(creation(job));
@@ -269,6 +277,58 @@ TEST_F(ShardsSeedingTest, EachShardIsMadeOfItsCopy) {
     ASSERT_TRUE(read_copy(at(shard == 0 ? "copy" : "copy.1"), stamp, error)) << error;
     EXPECT_EQ(stamp, (Stamp{config_.cluster, 4, read.tail, 2})) << "it is a copy of it";
   }
+  EXPECT_THAT(refusal(at("copy")), HasSubstr("start the members"));
+}
+
+// etcd was set back: what it had of each shard must not be mixed with what the copies have.
+TEST_F(ShardsSeedingTest, NothingStaysOfWhatWasThere) {
+  write_copy(at("copy"), 2);
+  write_copy(at("copy.1"), 3);
+  write_config();
+  for (const Shard shard : {0U, 1U}) {
+    const std::string key = ShardKeys("lab", shard).pointer(99);
+    etcd_.apply({{}, {{Op::Kind::kPut, key, encode(Pointer{})}}, {}});
+  }
+  seed_with(at("copy"));
+  for (const Shard shard : {0U, 1U}) {
+    const std::string key = ShardKeys("lab", shard).pointer(99);
+    EXPECT_TRUE(etcd_.apply({{}, {{Op::Kind::kGet, key}}, {}}).got.empty()) << shard;
+  }
+}
+
+// Only between the first two transactions does etcd look as if there were no cluster.
+TEST_F(ShardsSeedingTest, ACallThatWasCutOffIsRepeatedAndNothingElse) {
+  write_copy(at("copy"), 2);
+  write_copy(at("copy.1"), 3);
+  write_config();
+  constexpr int kAll = 1000;
+  int left = kAll;
+  etcd_.set_fault([&](const Transaction& transaction) {
+    return --left < 0 ? Answer{Answer::Kind::kRefused, 0, {}, 0, "cut off"}
+                      : etcd_.apply(transaction);
+  });
+  const auto has = [&](const std::string& key) {
+    return !etcd_.apply({{}, {{Op::Kind::kGet, key}}, {}}).got.empty();
+  };
+  int begun = 0;
+  int has_neither = 0;
+  bool is_made = false;
+  for (int calls = 0; !is_made && calls < 100; ++calls) {
+    left = calls;
+    Seeded seeded;
+    std::string error;
+    is_made = seed_from(etcd_, "lab", at("copy"), 1'000'000, seeded, error);
+    left = kAll;
+    if (!has(config_key("lab")) && !has(kKeys.leader())) {
+      ++has_neither;
+      continue;
+    }
+    EXPECT_FALSE(create_cluster(etcd_, "lab", 2, 1'000'000, error)) << calls;
+    begun += error.find("init --from` again") != std::string::npos ? 1 : 0;
+  }
+  EXPECT_TRUE(is_made);
+  EXPECT_GT(begun, 2);
+  EXPECT_LE(has_neither, 2);
   EXPECT_THAT(refusal(at("copy")), HasSubstr("start the members"));
 }
 
