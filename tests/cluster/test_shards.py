@@ -139,31 +139,27 @@ def test_machines_that_come_get_their_share(tmp_path):
         cluster.stop()
 
 
-def test_a_shard_that_there_is_not_is_refused(cluster):
-    member = cluster.members[0]
+def refusal(cluster, *flags, **settings):
+    """What another process with the first one's configuration, and these, says before it ends."""
     done = subprocess.run(
-        [program("syncd"), "--config", str(member.config)],
-        env={"SYNCD_CLUSTER_SHARD": "2", "SYNCD_STORE_PATH": str(cluster.directory / "other")},
+        [program("syncd"), "--config", str(cluster.members[0].config), *flags],
+        env={"SYNCD_STORE_PATH": str(cluster.directory / "other"), **settings},
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
     )
     assert done.returncode == 3
-    assert "cluster 'lab' has 2 shards; allowed: 0 to 1" in done.stderr
+    return done.stderr
+
+
+def test_a_shard_that_there_is_not_is_refused(cluster):
+    assert "'lab' has 2 shards; allowed: 0 to 1" in refusal(cluster, SYNCD_CLUSTER_SHARD="2")
 
 
 def test_ports_that_would_meet_are_refused(cluster):
     port = free_base_ports(1, 2)[0]
-    done = subprocess.run(
-        [program("syncd"), "--config", str(cluster.members[0].config)]
-        + ["--tcp", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{port + 1}"],
-        env={"SYNCD_STORE_PATH": str(cluster.directory / "other")},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-    assert done.returncode == 3
-    assert "listen.control are 1 apart, and the processes of cluster 'lab' add 0 to 1" in done.stderr
+    said = refusal(cluster, "--tcp", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{port + 1}")
+    assert "listen.control are 1 apart, and the processes of cluster 'lab' add 0 to 1" in said
 
 
 def test_clients_wait_for_a_shard_that_nobody_leads(cluster):

@@ -417,7 +417,7 @@ def test_a_sum_in_shared_memory():
 
 
 def test_who_was_given_up_by_the_others_takes_no_rubbish():
-    """A process that was stopped while it copied, and goes on when the others are in a later averaging."""
+    """A process stops while it copies. When it goes on, the others are in a later averaging."""
     made, segments = sums_of([torch.zeros(4)], [torch.ones(4)])
 
     def later():

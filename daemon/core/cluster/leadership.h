@@ -50,7 +50,7 @@ class Leadership {
     std::vector<std::string> members;  // that live, and neither drain nor are unfit for this shard
     std::vector<std::string> ready = {};  // of these: whose copies are close to the log's end
     std::string pin = {};                 // the member that an operator wants to lead; empty: none
-    std::string successor = {};           // that the last leader gave it to; empty: to nobody
+    std::string successor = {};           // the member that the last leader chose; empty: none
   };
   void on_view(View view, Micros now);
 

@@ -181,7 +181,7 @@ void Host::leave() {
 }
 
 void Host::follow_again() {
-  // From here on nobody turns the loop, which would take them.
+  // The loop, which takes these signals, does not turn any more.
   std::signal(SIGTERM, SIG_DFL);
   std::signal(SIGINT, SIG_DFL);
   membership_->leave(successor_);

@@ -7,8 +7,8 @@ others of a view read there:
     sum      once all have, each adds up its part of all tensors, and says so in the same way
     gather   once all have, each copies all sums over its own tensors
 
-Nobody can begin to fill for a later averaging while another is still in this one, unless it has given that one up.
-So who finds after gather that a header says another averaging has copied rubbish, and skips.
+A worker fills for the next averaging only when all are in it. One that is still in this one has been given up by the
+others: after gather it finds another number in a header, and skips, because what it copied may be no sum.
 """
 
 from __future__ import annotations

@@ -345,8 +345,7 @@ class Helper:
                 # Of a collective's only the text: its traceback would hold the group.
                 failed = isinstance(error, RuntimeError)
                 task.error = Skipped(str(error) or type(error).__name__) if failed else error
-            # Before the caller goes on, and perhaps ends the process: a group that is freed by this thread then
-            # would take the process down with an abort.
+            # Now, not when the caller has gone on: if the process ends while this thread frees a group, it aborts.
             task.work = _nothing
             task.done = True
             self._news.set()
