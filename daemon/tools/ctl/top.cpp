@@ -15,6 +15,7 @@
 #include <deque>
 #include <iostream>
 #include <iterator>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
@@ -290,14 +291,16 @@ int run_top(const Options& options) {
     return complain(kExitUsage,
                     "top needs a terminal; --once prints one frame to a file or a pipe");
   }
-  // Its thread may be asking when the process ends: it has no owner that could go first.
-  auto* link = new DaemonLink;
+  auto link = std::make_unique<DaemonLink>();
   if (const int code = open_link(*link, options); code != kExitOk) return code;
   TopSample first;
   std::string missing;
   if (!take_sample(*link, options.job, first, missing)) return failed(*link);
   if (options.once) return show_once(*link, options, interval_us, sort);
-  const int number = show_live(*new Sampler(*link, options.job, interval_us), sort);
+  // The sampler's thread may be asking when the process ends: neither has an owner that could go
+  // first.
+  auto* sampler = new Sampler(*link.release(), options.job, interval_us);
+  const int number = show_live(*sampler, sort);
   // The thread may be anywhere, so nothing of the process is taken down in order.
   if (number == 0) std::_Exit(kExitOk);
   std::signal(number, SIG_DFL);
