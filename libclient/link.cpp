@@ -124,7 +124,11 @@ void Link::go_on_after(std::size_t endpoint) {
 void Link::time_out(std::string_view what, TimeUs now) {
   const TimeUs limit_us = attempt_limit_us();
   if (limit_us < attempt_limit_max_us()) round_cut_short_ = true;
-  fail(std::string(what) + " within " + std::to_string(limit_us / 1'000'000) + " s", now);
+  const bool whole = limit_us % 1'000'000 == 0;
+  fail(std::string(what) + " within " +
+           (whole ? std::to_string(limit_us / 1'000'000) + " s"
+                  : std::to_string(limit_us / 1'000) + " ms"),
+       now);
 }
 
 TimeUs Link::attempt_limit_max_us() const {
@@ -135,6 +139,9 @@ TimeUs Link::attempt_limit_max_us() const {
 TimeUs Link::attempt_limit_us() const {
   const TimeUs max_us = attempt_limit_max_us();
   if (!options_.several_daemons) return max_us;
+  if (phase_ == Phase::kConnecting && was_up_ && failures_ < kFirstRounds) {
+    return kFailoverConnectTimeoutUs;
+  }
   return std::min(max_us, kFirstHandshakeTimeoutUs << std::min(failures_, kDoublingsMax));
 }
 
@@ -343,6 +350,7 @@ void Link::welcomed(const wire::Welcome& welcome, TimeUs now) {
   dead_after_us_ = us(welcome.heartbeat_timeout_ms);
   deadline_us_ = kNever;
   up_since_us_ = now;
+  was_up_ = true;
   progress_ = false;
   tried_in_round_ = 0;
   first_round_ = false;

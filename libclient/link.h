@@ -39,11 +39,14 @@ inline constexpr TimeUs kHandshakeTimeoutUs = 5'000'000;
 inline constexpr TimeUs kFirstHandshakeTimeoutUs = 1'000'000;
 inline constexpr TimeUs kConnectTimeoutUs = 2'000'000;
 // Members that stand by refuse at once: attempts of one round start so far apart. One of them leads
-// within seconds, so the pause between rounds is short at first.
-inline constexpr TimeUs kEndpointSpacingUs = 250'000;
-inline constexpr TimeUs kFirstRoundsPauseMaxUs = 200'000;
-inline constexpr unsigned kFirstRounds = 16;
+// within seconds, so the pause between rounds is short at first. A client that was served before
+// does not wait for longer than the last of these then, for the machine of the one that is gone may
+// be gone, too.
+inline constexpr TimeUs kEndpointSpacingUs = 100'000;
+inline constexpr TimeUs kFirstRoundsPauseMaxUs = 100'000;
+inline constexpr unsigned kFirstRounds = 32;
 inline constexpr TimeUs kRoundPauseMaxUs = 1'000'000;
+inline constexpr TimeUs kFailoverConnectTimeoutUs = 300'000;
 // Each shard of a cluster has a daemon of its own, and the others send us there (wire::Redirect). A
 // broken one may do so for ever: so many attempts in a row follow a redirect without a pause. What
 // was learned from redirects is bounded, too; the oldest endpoint makes room.
@@ -204,6 +207,7 @@ class Link {
   TimeUs last_sent_us_ = 0;
   TimeUs last_received_us_ = 0;
   TimeUs up_since_us_ = 0;
+  bool was_up_ = false;
   TimeUs down_since_us_ = 0;
   bool progress_ = false;
 

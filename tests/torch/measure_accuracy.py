@@ -50,7 +50,7 @@ def images(directory):
 
 
 class Cnn:
-    batch, passes, rate = 20, 8, 0.01
+    batch, passes, rate = 20, 24, 0.01
 
     def __init__(self, directory):
         self.trained, self.held_out = images(directory)
@@ -76,7 +76,7 @@ class Cnn:
 
 
 class Mf:
-    batch, passes, rate = 50, 10, 0.2
+    batch, passes, rate = 50, 20, 0.2
 
     def __init__(self, directory):
         lines = (directory / "u.data").read_text().split("\n")

@@ -212,9 +212,37 @@ TEST(SeveralDaemons, AfterAWelcomeTheLimitIsShortAgain) {
   script.join_one();
   script.advance(3 * kSecond);
   script.cut();
+  script.connect();
   const std::uint64_t number = script.session.wish().number;
   script.advance(kFirstHandshakeTimeoutUs);
   EXPECT_NE(script.session.wish().number, number);
+}
+
+// A machine that is off swallows packets. It must not keep the client from the member that leads
+// meanwhile; only later is it taken into account that the network may be slow.
+TEST(SeveralDaemons, AMachineThatIsOffHoldsUpNobodyThatWasServed) {
+  Script script(three_daemons());
+  script.cut("connection refused");
+  script.join_one();
+  script.advance(3 * kSecond);
+  script.cut();
+  const auto time_at_the_dead_one = [&] {
+    while (script.session.wish().endpoint != 1) next_attempt(script);
+    const TimeUs start = script.now;
+    const std::uint64_t number = script.session.wish().number;
+    while (script.session.wish().number == number && script.session.wish().up) script.advance(1000);
+    return script.now - start;
+  };
+  for (unsigned round = 0; round < kFirstRounds; ++round) {
+    EXPECT_EQ(time_at_the_dead_one(), kFailoverConnectTimeoutUs) << round;
+    script.await_wish();
+  }
+  EXPECT_EQ(time_at_the_dead_one(), kConnectTimeoutUs);
+  const OpId op = script.next_op++;
+  script.session.connect({op, script.deadline(0)});
+  script.session.on_time(script.now);
+  script.collect();
+  EXPECT_THAT(script.text(op), HasSubstr("tls:b:7117: no connection within 2 s"));
 }
 
 TEST(SeveralDaemons, OneRoundIsOverOnceEachHadItsFullTime) {
