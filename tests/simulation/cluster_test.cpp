@@ -30,6 +30,7 @@ TEST(ClusterSimulation, HoldsWhateverGoesWrong) {
       add(sum.late, one.late);
       add(sum.failed, one.failed);
       add(sum.large, one.large);
+      add(sum.given, one.given);
     } catch (const Violation& violation) {
       FAIL() << violation.what() << ", seed " << seed;
     }
@@ -37,13 +38,13 @@ TEST(ClusterSimulation, HoldsWhateverGoesWrong) {
   // What a run is about did happen.
   std::printf(
       "%llu runs: acknowledged %llu, terms %llu, entries %llu, removals %llu, rebuilt %llu, "
-      "deposed %llu, unknown %llu, late %llu, failed %llu, large %llu\n",
+      "deposed %llu, unknown %llu, late %llu, failed %llu, large %llu, given %llu\n",
       static_cast<unsigned long long>(runs), static_cast<unsigned long long>(sum.acknowledged),
       static_cast<unsigned long long>(sum.terms), static_cast<unsigned long long>(sum.entries),
       static_cast<unsigned long long>(sum.removals), static_cast<unsigned long long>(sum.rebuilt),
       static_cast<unsigned long long>(sum.deposed), static_cast<unsigned long long>(sum.unknown),
       static_cast<unsigned long long>(sum.late), static_cast<unsigned long long>(sum.failed),
-      static_cast<unsigned long long>(sum.large));
+      static_cast<unsigned long long>(sum.large), static_cast<unsigned long long>(sum.given));
   EXPECT_GT(sum.acknowledged, 100 * runs);
   EXPECT_GT(sum.entries, 100 * runs);
   EXPECT_GT(sum.terms, 5 * runs);
@@ -53,6 +54,7 @@ TEST(ClusterSimulation, HoldsWhateverGoesWrong) {
   }
   EXPECT_GT(sum.failed, runs / 4);
   EXPECT_GT(sum.large, runs / 25);
+  EXPECT_GT(sum.given, runs);
 }
 
 // Mistakes that the runs must notice.
@@ -76,6 +78,9 @@ TEST(ClusterSimulation, NoticesALogWithoutItsTail) {
 }
 TEST(ClusterSimulation, NoticesALeaseThatCountsFromItsAnswer) {
   must_fail(ClusterMistake::kGrantsTooLong);
+}
+TEST(ClusterSimulation, NoticesALeaderThatServesWhileItHandsOver) {
+  must_fail(ClusterMistake::kServesOn);
 }
 
 }  // namespace

@@ -110,6 +110,7 @@ struct Member {
   std::map<Ticket, std::vector<Push>> in_change;
   Ticket settled = 0;
   Sequence snapshot_sequence = 0;
+  bool hands_over = false;  // it serves nobody any more, and ends
 };
 
 class World {
@@ -160,6 +161,7 @@ class World {
   void start(Member& m) {
     ++m.life;
     m.is_up = true;
+    m.hands_over = false;
     m.nonces = {random_.next(), 0};
     m.leadership.emplace(kKeys, 0, m.name, m.nonces, 1);
     new_lease(m);
@@ -179,6 +181,12 @@ class World {
     m.in_change.clear();
     m.settled = 0;
     m.snapshot_sequence = 0;
+  }
+
+  bool serves(const Member& m) const {
+    return m.log && m.leadership->state() == Leadership::State::kLeads &&
+           m.lease->may_grant(clocks(m)) &&
+           (!m.hands_over || mistake_ == ClusterMistake::kServesOn);
   }
 
   void crash(Member& m) {
@@ -202,7 +210,7 @@ class World {
     if (!in_trouble()) return;
     Member& m = random_.pick(members_);
     const Micros span = random_.between(kSecond / 10, 2 * kLease);
-    switch (random_.below(6)) {
+    switch (random_.below(8)) {
       case 0:
         if (m.is_up) crash(m);
         break;
@@ -221,6 +229,12 @@ class World {
           m.leadership->give_up();
           stop_leading(m);
         }
+        break;
+      case 5:  // an operator
+        wanted_ = random_.one_in(2) ? m.name : std::string();
+        break;
+      case 6:
+        drained_ = random_.one_in(2) ? m.name : std::string();
         break;
       default:
         break;
@@ -343,11 +357,19 @@ class World {
       view.leader = KeyValue{kKeys.leader(), item->value, item->created};
     }
     for (const Member& other : members_) {
-      if (other.is_up && !other.leadership->is_unfit(agenda_.now())) {
-        view.members.push_back(other.name);
+      if (!other.is_up || other.name == drained_ || other.leadership->is_unfit(agenda_.now())) {
+        continue;
       }
+      view.members.push_back(other.name);
+      if (other.copy.stamp().index + 5 > chain_.size()) view.ready.push_back(other.name);
     }
+    view.pin = wanted_;
+    if (const auto* item = etcd_.find(kKeys.successor())) view.successor = item->value;
     m.leadership->on_view(std::move(view), agenda_.now());
+    if (m.log && !m.hands_over) {
+      const std::string to = m.leadership->hands_over_to(chance(100), agenda_.now());
+      if (!to.empty()) hand_over(m, to);
+    }
     if (m.leadership->state() == Leadership::State::kFollows && random_.one_in(10)) {
       TakeOver read;
       std::string error;
@@ -362,7 +384,7 @@ class World {
     const bool may = m.lease->may_grant(clocks(m));
     Leadership& leadership = *m.leadership;
     if (!may && leadership.state() != Leadership::State::kFollows) leadership.depose();
-    if (may) {
+    if (may && !m.hands_over) {
       if (const auto attempt = leadership.next(agenda_.now())) send(m, *attempt, false);
     }
     if (leadership.state() == Leadership::State::kRecovers && !m.recovers) recover(m);
@@ -377,6 +399,44 @@ class World {
     if (random_.one_in(40)) snapshot(m);
     if (random_.one_in(20)) remove_entries(m);
     if (const auto attempt = m.log->next()) send(m, *attempt, true);
+  }
+
+  // It stops serving, and once everything that it took is appended it gives the key up and the
+  // process starts anew. If that does not happen in time it leaves all the same.
+  void hand_over(Member& m, const std::string& to) {
+    m.hands_over = true;
+    give_away(m, m.life, to, agenda_.now() + kSecond);
+  }
+  void give_away(Member& m, std::uint64_t life, const std::string& to, Micros give_up_at) {
+    if (m.life != life || !m.is_up) return;
+    when_running(m, [this, &m, life, to, give_up_at] {
+      if (!m.log) return leave(m, 3);  // deposed
+      if (!m.in_change.empty() && agenda_.now() < give_up_at) {
+        agenda_.in(10 * kMillisecond, [=, this, &m] { give_away(m, life, to, give_up_at); });
+        return;
+      }
+      const Transaction change = m.leadership->hand_over(to);
+      const auto request = [this, change, lease = m.lease_id] {
+        return etcd_.apply(change, lease);
+      };
+      const auto is_first = std::make_shared<bool>(true);
+      ask(m, request, [this, &m, is_first](const Answer&) {
+        if (std::exchange(*is_first, false)) leave(m, 3);
+      });
+    });
+  }
+  void leave(Member& m, int tries) {
+    const auto is_first = std::make_shared<bool>(true);
+    const auto request = [this, id = m.lease_id]() -> Answer {
+      etcd_.revoke(id);
+      return {Answer::Kind::kThen, etcd_.revision()};
+    };
+    ask(m, request, [this, &m, is_first, tries](const Answer& answer) {
+      if (!std::exchange(*is_first, false)) return;
+      if (answer.kind == Answer::Kind::kUnknown && tries > 1) return leave(m, tries - 1);
+      stop_leading(m);
+      start(m);
+    });
   }
 
   void recover(Member& m) {
@@ -520,10 +580,7 @@ class World {
   }
 
   void on_push(Member& m, Push wanted) {
-    if (!m.log || m.leadership->state() != Leadership::State::kLeads ||
-        !m.lease->may_grant(clocks(m))) {
-      return;
-    }
+    if (!serves(m)) return;
     const auto at = m.known.find(wanted);
     if (at != m.known.end()) {
       if (at->second == 0) acknowledge(wanted);
@@ -552,9 +609,15 @@ class World {
     require(item != nullptr && decode(item->value, tail), "the log has no tail");
     if (const auto* leader = etcd_.find(kKeys.leader())) {
       require(leader->created >= term_, "a leader's term does not rise");
-      if (leader->created > term_) ++figures_.terms;
+      if (leader->created > term_) {
+        ++figures_.terms;
+        Leader value;
+        require(decode(leader->value, value), "the leader key is damaged");
+        if (value.member == std::exchange(successor_, {})) ++figures_.given;
+      }
       term_ = leader->created;
     }
+    if (const auto* chosen = etcd_.find(kKeys.successor())) successor_ = chosen->value;
     if (tail == (chain_.empty() ? Tail{} : chain_.back().at)) return;
     require(tail.index == chain_.size() + 1, "the log's tail does not follow the last one");
     Entry entry;
@@ -579,10 +642,7 @@ class World {
   // its own batch that is under way.
   void check_grants() {
     for (const Member& m : members_) {
-      if (!m.is_up || agenda_.now() < m.frozen_until || !m.log ||
-          m.leadership->state() != Leadership::State::kLeads || !m.lease->may_grant(clocks(m))) {
-        continue;
-      }
+      if (!m.is_up || agenda_.now() < m.frozen_until || !serves(m)) continue;
       const auto* leader = etcd_.find(kKeys.leader());
       require(leader != nullptr && leader->created == m.leadership->term().revision,
               m.name + " may grant and does not hold the key");
@@ -607,6 +667,10 @@ class World {
   std::set<Push> acknowledged_;
   std::vector<Micros> heard_ = std::vector<Micros>(kClients);  // when each client last was
   Revision term_ = 0;
+  std::string successor_;  // whom the last leader chose
+  // By operators; empty: none.
+  std::string wanted_;
+  std::string drained_;
 };
 
 }  // namespace

@@ -14,6 +14,7 @@ enum class ClusterMistake : std::uint8_t {
   kSkipsTheFence,  // transactions do not compare the leader key
   kSkipsTheTail,   // nor the tail
   kGrantsTooLong,  // the lease counts from its answer, not from its sending
+  kServesOn,       // who hands the shard over serves until the key has gone
 };
 
 // What happened, so that a test sees that it did.
@@ -28,6 +29,7 @@ struct ClusterFigures {
   std::uint64_t late = 0;     // transactions that landed long after they were sent
   std::uint64_t failed = 0;   // recoveries
   std::uint64_t large = 0;    // entries in parts
+  std::uint64_t given = 0;    // terms of a member that the leader before had chosen
 };
 
 // Throws a Violation.
