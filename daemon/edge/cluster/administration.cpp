@@ -31,6 +31,27 @@ bool etcd_options(const config::Config& config, EtcdOptions& options, std::strin
   return true;
 }
 
+bool parse_config(const Answer& answer, const std::string& name, Config& config,
+                  std::string& error) {
+  const KeyValue* item = answer.find(config_key(name));
+  if (item == nullptr) {
+    error = "etcd knows no cluster '" + name +
+            "': set it up with `syncctl cluster init`, or correct cluster.name; if it was there "
+            "before, etcd has lost its data: begin with a member's copy, `init --from`";
+  } else if (!decode(item->value, config)) {
+    error =
+        "the configuration of cluster '" + name + "' is damaged, or of a newer version of syncd";
+  } else if (config.format > kFormat) {
+    error = fmt::format(
+        "members of cluster '{}' write records of format {}, and this version reads formats up to "
+        "{}: install the version that they have",
+        name, config.format, kFormat);
+  } else {
+    return true;
+  }
+  return false;
+}
+
 bool create_cluster(Etcd& etcd, const std::string& name, Shard shards, Micros timeout,
                     std::string& error) {
   Config config;
@@ -86,15 +107,9 @@ bool read_config(Etcd& etcd, const std::string& name, Micros timeout, Config& co
     error = seen.error;
     return false;
   }
-  const KeyValue* item = seen.find(key);
-  if (item != nullptr && decode(item->value, config)) {
-    created = item->created;
-    return true;
-  }
-  error = item != nullptr ? "cluster '" + name + "' is of a newer version of syncd"
-                          : "etcd knows no cluster '" + name +
-                                "': set it up with `syncctl cluster init`, or correct cluster.name";
-  return false;
+  if (!parse_config(seen, name, config, error)) return false;
+  created = seen.find(key)->created;
+  return true;
 }
 
 bool read_shard(Etcd& etcd, const ShardKeys& keys, Micros timeout, ShardStatus& status,

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/core/cluster/format.h"
 #include "daemon/edge/cluster/etcd.h"
 #include "daemon/edge/config/config.h"
 
@@ -12,6 +13,11 @@ namespace syncd::cluster {
 
 // What `config` says of etcd. False, with a sentence in `error`: the password cannot be read.
 bool etcd_options(const config::Config& config, EtcdOptions& options, std::string& error);
+
+// The cluster's configuration, as an answer has it. False, with a sentence in `error`: it is not
+// there, or this version cannot read it, or not what members of the cluster write.
+bool parse_config(const Answer& answer, const std::string& name, Config& config,
+                  std::string& error);
 
 // What `syncctl cluster init` does. False, with a sentence in `error`: there is such a cluster, or
 // etcd did not answer: it may have happened.

@@ -124,16 +124,9 @@ bool Membership::check_etcd(bool& is_usable, std::string& error) {
 }
 
 bool Membership::read_config(const Answer& answer, std::string& error) {
-  const std::string key = config_key(options_.cluster);
-  const KeyValue* item = answer.find(key);
   Config config;
-  if (item == nullptr) {
-    error = "etcd knows no cluster '" + options_.cluster +
-            "': set it up with `syncctl cluster init`, or correct cluster.name; if it was there "
-            "before, etcd has lost its data: begin with a member's copy, `init --from`";
-  } else if (!decode(item->value, config)) {
-    error = key + " is damaged, or of a newer version of syncd";
-  } else if (options_.shard >= config.shards) {
+  if (!parse_config(answer, options_.cluster, config, error)) return false;
+  if (options_.shard >= config.shards) {
     error = fmt::format("cluster.shard = {}: cluster '{}' has {} shards; allowed: 0 to {}",
                         options_.shard, options_.cluster, config.shards, config.shards - 1);
   } else if (options_.port_gap < config.shards) {

@@ -17,6 +17,7 @@
 
 #include "daemon/core/cluster/shard_log.h"
 #include "daemon/core/cluster/take_over.h"
+#include "daemon/edge/cluster/administration.h"
 #include "daemon/edge/cluster/log_records.h"
 #include "daemon/edge/cluster/random_number.h"
 #include "daemon/edge/store/store.h"
@@ -137,10 +138,7 @@ bool Seeder::check(const Stamp& stamp, std::string& error) {
   const KeyValue* config = there(seen);
   config_created_ = config == nullptr ? 0 : config->created;
   before_.generation = 0;
-  if (config != nullptr && !decode(config->value, before_)) {
-    error = "cluster '" + name_ + "' is damaged, or of a newer version of syncd";
-    return false;
-  }
+  if (config != nullptr && !parse_config(seen, name_, before_, error)) return false;
   if (config != nullptr && (stamp.generation == 0 || stamp.cluster != before_.cluster)) {
     error = "cluster '" + name_ + "' exists already, and the store is no copy of its history";
     return false;

@@ -56,6 +56,21 @@ TEST_F(AdministrationTest, AClusterIsMadeOnceAndWhatItHasStays) {
   EXPECT_EQ(status().shards.at(1).last, 7U);
 }
 
+// A version that came later, once all members had it.
+TEST_F(AdministrationTest, RecordsThatThisVersionCannotReadAreRefused) {
+  make(1);
+  const std::string key = config_key("lab");
+  Config config;
+  ASSERT_TRUE(parse_config(etcd_.apply({{}, {{Op::Kind::kGet, key}}, {}}), "lab", config, error_));
+  config.format = kFormat + 1;
+  put(key, encode(config));
+  ClusterStatus status;
+  EXPECT_FALSE(read_status(etcd_, "lab", kTimeout, status, error_));
+  EXPECT_EQ(error_,
+            "members of cluster 'lab' write records of format 2, and this version reads formats up "
+            "to 1: install the version that they have");
+}
+
 // The first attempt has seeded a shard, and its end is not known.
 TEST_F(AdministrationTest, AnAttemptThatWasCutOffMayBeRepeated) {
   int calls = 0;
