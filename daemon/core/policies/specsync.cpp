@@ -84,8 +84,8 @@ class TuningWork final : public PlanWork {
     }
     std::string error;
     const auto tuning = planners::tune_abort(spans_, pushes_, options_, error);
-    std::vector<std::int64_t> result{tuning && !tuning->off ? 1 : 0};
-    result.resize(spans_.size() + 1);
+    std::vector<std::int64_t> result(spans_.size() + 1);
+    result.front() = tuning && !tuning->off ? 1 : 0;
     for (std::size_t i = 0; tuning && i < spans_.size(); ++i) result[i + 1] = tuning->abort_time[i];
     return result;
   }
