@@ -106,7 +106,10 @@ ExitCode Daemon::serve(std::unique_ptr<store::Store> store, std::string& error) 
   options.on_idle = [this] { on_idle(); };
   if (host_) {
     options.before_sending = [this] { host_->check(); };
-    options.shard = reloader_.config().cluster.shard;
+    const config::Config::Cluster& cluster = reloader_.config().cluster;
+    options.shard = cluster.shard;
+    // It does not lead any more then, and another member may.
+    options.network.silence_max_ms = static_cast<std::uint64_t>(cluster.lease_us / 1000);
     options.shards = host_->shards();
     options.whereabouts = [this](std::uint32_t shard) { return host_->whereabouts(shard); };
   }

@@ -325,10 +325,12 @@ class Cluster:
 
 
 class Workers:
-    """Threads that begin and push, and note what they were granted and told."""
+    """Threads that begin and push, and note what they were granted and told. `rest`: seconds after
+    each push."""
 
-    def __init__(self, address, job="job", policy="asp", count=4):
+    def __init__(self, address, job="job", policy="asp", count=4, rest=0.0):
         self.seen = Seen(job, policy)
+        self.rest = rest
         self.granted_at = [0.0] * count
         self.errors = []
         self.stopping = threading.Event()
@@ -362,6 +364,8 @@ class Workers:
         self.seen.pushes.append(push)
         worker.push()
         push.acknowledged = time.monotonic()
+        if self.rest:
+            time.sleep(self.rest)
 
     def first_grants(self, since):
         """Seconds from `since` until the first grant after it that the last of the workers got."""
@@ -377,11 +381,14 @@ class Workers:
         assert not self.errors, self.errors
         return max(firsts) - since
 
-    def longest_pause(self):
-        """Seconds between two grants of one worker."""
+    def longest_pause(self, since=0.0):
+        """Seconds between two grants of one worker, of which the second came after `since`."""
         by_rank = {}
         for grant in self.seen.grants:
-            by_rank.setdefault(grant.rank, []).append(grant.granted)
+            at = by_rank.setdefault(grant.rank, [])
+            if grant.granted < since:
+                at.clear()
+            at.append(grant.granted)
         return max(b - a for at in by_rank.values() for a, b in zip(at, at[1:]))
 
     def finish(self):

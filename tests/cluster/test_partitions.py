@@ -1,10 +1,16 @@
-"""Networks that break: members and etcd servers in namespaces of their own. It takes root."""
+"""Networks that break: members and etcd servers in namespaces of their own. It takes root.
 
+SYNCD_DISTURBED_RUNS=N  clusters, of each of which 20 leaders are disturbed (default 1)
+"""
+
+import collections
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
+import statistics
 import subprocess
 import time
 import urllib.request
@@ -196,3 +202,51 @@ def test_a_leader_cut_off_from_its_workers_keeps_leading(cluster, net):
         seen = each.finish()
         check(cluster, seen)
         assert not answered_between(seen, cut, healed)
+
+
+DISTURBANCES = ["killed", "stopped", "ended", "without etcd", "gone"]
+
+
+def disturb(cluster, net, leader, what):
+    """Until other members have had the time to take over. Returns what makes it good again."""
+    if what == "killed":
+        leader.kill()
+        return leader.start
+    if what == "ended":
+        leader.signal(signal.SIGTERM)
+        return lambda: (leader.child.wait(), leader.start())
+    if what == "stopped":
+        leader.signal(signal.SIGSTOP)
+        return lambda: leader.signal(signal.SIGCONT)
+    net.isolate("etcd", leader.name)
+    if what == "gone":  # as if its machine were off: nobody hears from it
+        net.isolate("work", leader.name)
+    return net.heal
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("SYNCD_DISTURBED_RUNS", "1"))))
+def test_whatever_happens_to_leaders(cluster, net, seed):
+    draws = random.Random(seed)
+    workers = [
+        Workers(cluster.address(), rest=0.02),
+        Workers(cluster.address(), "barriers", "bsp", rest=0.02),
+    ]
+    took = collections.defaultdict(list)
+    for _ in range(20):
+        for each in workers:
+            each.first_grants(time.monotonic())
+        leader = cluster.leader()
+        what = draws.choice(DISTURBANCES)
+        since = time.monotonic()
+        undo = disturb(cluster, net, leader, what)
+        wait_until(lambda: any(m.leads() for m in cluster.members if m is not leader), "one leads")
+        for each in workers:
+            each.first_grants(time.monotonic())
+        took[what].append(max(each.longest_pause(since) for each in workers))
+        undo()
+        wait_until(lambda: leader.page("/readyz")[0] == 200, f"who was {what} follows")
+    for what, seconds in sorted(took.items()):
+        print(f"{what}: workers waited {statistics.median(seconds):.2f} s, at most "
+              f"{max(seconds):.2f} s of {len(seconds)}")
+    for each in workers:
+        check(cluster, each.finish())

@@ -39,7 +39,8 @@ SessionTerms terms_for(const NetworkOptions& options) {
   terms.shard = options.shard;
   terms.shards = options.shards;
   terms.frame_bytes_max = static_cast<std::uint32_t>(options.connection.frame_bytes_max);
-  terms.heartbeat_timeout_ms = static_cast<std::uint32_t>(options.connection.idle_timeout_ms);
+  terms.heartbeat_timeout_ms = static_cast<std::uint32_t>(
+      std::min(options.connection.idle_timeout_ms, options.silence_max_ms));
   // Four chances to be heard before the timeout, so that one late packet cuts nobody off.
   terms.heartbeat_interval_ms = std::max<std::uint32_t>(1, terms.heartbeat_timeout_ms / 4);
   return terms;

@@ -60,6 +60,8 @@ struct NetworkOptions : NetworkLimits {
   std::string server_version;
   std::uint32_t shard = 0;  // that this daemon serves, of so many
   std::uint32_t shards = 1;
+  // Clients take this daemon for dead after so long a silence, if the idle timeout is not shorter.
+  std::uint64_t silence_max_ms = UINT64_MAX;
   ConnectionLimits connection;
   CostClocks clocks;  // by which clients' parts of a turn are counted
 };

@@ -55,6 +55,19 @@ TEST_F(NetworkTest, WelcomesAndServes) {
   EXPECT_EQ(client.messages.back(), (wire::Message{5, wire::Granted{7, wire::kStepPull, 2}}));
 }
 
+TEST_F(NetworkTest, AClusterSaysAfterWhichSilenceItsLeaderIsGone) {
+  NetworkOptions options;
+  options.connection.idle_timeout_ms = 8000;
+  options.silence_max_ms = 2000;
+  start(options);
+  RawClient client(socket_path());
+  client.hello();
+  ASSERT_TRUE(receive_until(client, [&] { return !client.messages.empty(); }));
+  ASSERT_NE(client.last<wire::Welcome>(), nullptr);
+  EXPECT_EQ(client.last<wire::Welcome>()->heartbeat_timeout_ms, 2000U);
+  EXPECT_EQ(client.last<wire::Welcome>()->heartbeat_interval_ms, 500U);
+}
+
 TEST_F(NetworkTest, ServesTcpToo) {
   start();
   std::vector<ListenSocket> sockets;
