@@ -302,11 +302,13 @@ class World {
     const auto request = [this, transaction = std::move(transaction), lease = m.lease_id] {
       return etcd_.apply(transaction, lease);
     };
-    ask(m, request, [this, &m, number = attempt.number, of_log](const Answer& answer) {
+    // An answer is for the log that asked, not for the next one.
+    const Term term = m.leadership->term();
+    ask(m, request, [this, &m, term, number = attempt.number, of_log](const Answer& answer) {
       require(answer.kind != Answer::Kind::kRefused, "etcd refuses a transaction for good");
       if (answer.kind == Answer::Kind::kUnknown) ++figures_.unknown;
       if (!of_log) m.leadership->on_answer(number, answer, agenda_.now());
-      if (of_log && m.log) m.log->on_answer(number, answer);
+      if (of_log && m.log && m.leadership->term() == term) m.log->on_answer(number, answer);
       turn(m);
     });
   }
@@ -523,7 +525,8 @@ class World {
     if (m.copy.stamp() != m.log->tail()) {
       require(m.copy.stamp().index + 1 == m.log->tail().index, "the leader's copy skips an entry");
       m.copy.links.push_back({m.log->tail(), m.leadership->term(), committed});
-      const Link& link = chain_.at(m.log->tail().index - 1);
+      require(m.log->tail().index <= chain_.size(), "a leader takes for committed what is not");
+      const Link& link = chain_[m.log->tail().index - 1];
       require(link.at == m.log->tail() && link.pushes == committed,
               "what is released is not there");
     }
