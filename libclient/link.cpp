@@ -139,9 +139,8 @@ TimeUs Link::attempt_limit_max_us() const {
 TimeUs Link::attempt_limit_us() const {
   const TimeUs max_us = attempt_limit_max_us();
   if (!options_.several_daemons) return max_us;
-  if (phase_ == Phase::kConnecting && was_up_ && failures_ < kFirstRounds) {
-    return kFailoverConnectTimeoutUs;
-  }
+  const bool may_be_dead = phase_ == Phase::kConnecting || wish_.endpoint == silent_;
+  if (may_be_dead && was_up_ && failures_ < kFirstRounds) return kFailoverTimeoutUs;
   return std::min(max_us, kFirstHandshakeTimeoutUs << std::min(failures_, kDoublingsMax));
 }
 
@@ -351,6 +350,7 @@ void Link::welcomed(const wire::Welcome& welcome, TimeUs now) {
   deadline_us_ = kNever;
   up_since_us_ = now;
   was_up_ = true;
+  silent_ = kNoEndpoint;
   progress_ = false;
   tried_in_round_ = 0;
   first_round_ = false;
@@ -486,6 +486,7 @@ void Link::on_time(TimeUs now) {
       return;
   }
   if (now >= death_due_us()) {
+    silent_ = wish_.endpoint;
     fail("nothing received for " + format_duration(now - last_received_us_) +
              ": the connection is dead",
          now);

@@ -234,7 +234,7 @@ TEST(SeveralDaemons, AMachineThatIsOffHoldsUpNobodyThatWasServed) {
     return script.now - start;
   };
   for (unsigned round = 0; round < kFirstRounds; ++round) {
-    EXPECT_EQ(time_at_the_dead_one(), kFailoverConnectTimeoutUs) << round;
+    EXPECT_EQ(time_at_the_dead_one(), kFailoverTimeoutUs) << round;
     script.await_wish();
   }
   EXPECT_EQ(time_at_the_dead_one(), kConnectTimeoutUs);
@@ -243,6 +243,28 @@ TEST(SeveralDaemons, AMachineThatIsOffHoldsUpNobodyThatWasServed) {
   script.session.on_time(script.now);
   script.collect();
   EXPECT_THAT(script.text(op), HasSubstr("tls:b:7117: no connection within 2 s"));
+}
+
+// Its system accepts connections; the process does not answer.
+TEST(SeveralDaemons, AnotherHasItsSecondForTheHelloAndOneThatHangsHasNot) {
+  Script script(three_daemons());
+  script.join_one();
+  while (script.session.wish().endpoint == 0) script.advance(1000);  // nothing comes
+  script.await_wish();
+  const auto patience = [&] {
+    script.connect();
+    const TimeUs start = script.now;
+    const std::uint64_t number = script.session.wish().number;
+    while (script.session.wish().number == number && script.session.wish().up) script.advance(1000);
+    script.await_wish();
+    return script.now - start;
+  };
+  EXPECT_EQ(script.session.wish().endpoint, 1U);
+  EXPECT_GE(patience(), kFirstHandshakeTimeoutUs);
+  EXPECT_EQ(script.session.wish().endpoint, 2U);
+  EXPECT_GE(patience(), kFirstHandshakeTimeoutUs);
+  EXPECT_EQ(script.session.wish().endpoint, 0U);
+  EXPECT_LE(patience(), kFailoverTimeoutUs + kFirstRoundsPauseMaxUs);
 }
 
 TEST(SeveralDaemons, OneRoundIsOverOnceEachHadItsFullTime) {
