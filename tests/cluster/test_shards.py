@@ -162,6 +162,30 @@ def test_ports_that_would_meet_are_refused(cluster):
     assert "listen.control are 1 apart, and the processes of cluster 'lab' add 0 to 1" in said
 
 
+@small
+def test_workers_are_sent_on_over_tls(tmp_path):
+    tls = tmp_path / "tls"
+    make = [program("syncctl"), "tls", "init", str(tls), "--host", "127.0.0.1", "--client", "w"]
+    subprocess.run(make, check=True, capture_output=True)
+    more = f'[tls]\ncertificate = "{tls}/server.crt"\nkey = "{tls}/server.key"\n'
+    more += f'client_ca = "{tls}/ca.crt"\n'
+    cluster = Cluster(tmp_path, shards=SHARDS, more=more)
+    shown = {"ca_file": tls / "ca.crt", "certificate_file": tls / "w.crt", "key_file": tls / "w.key"}
+    try:
+        addresses = ",".join(f"tls:{address}" for address in cluster.addresses)
+        with syncd.connect(addresses, reconnect_timeout=PATIENCE_S, **shown) as client:
+            workers = [client.join(job, "asp", rank=0, world_size=1) for job in JOBS]
+            for _ in range(2):
+                for worker in workers:
+                    worker.begin()
+                    worker.push()
+                for shard in range(SHARDS):
+                    cluster.leader(shard).kill()
+            assert [worker.begin().iteration for worker in workers] == [2, 2]
+    finally:
+        cluster.stop()
+
+
 def test_clients_wait_for_a_shard_that_nobody_leads(cluster):
     job = JOBS[0]
     members = cluster.of_shard(shard_of(job, SHARDS))

@@ -76,7 +76,7 @@ class Cnn:
 
 
 class Mf:
-    batch, passes, rate = 50, 20, 0.2
+    batch, passes, rate = 50, 10, 0.2
 
     def __init__(self, directory):
         lines = (directory / "u.data").read_text().split("\n")
