@@ -32,6 +32,13 @@ def own_address(daemon: str | Sequence[str] | None) -> str:
         return "127.0.0.1"
 
 
+def is_of_this_machine(endpoint: str) -> bool:
+    """Whether only this machine reaches it: a Unix socket, or one of the loopback."""
+    kind, _, rest = endpoint.strip().partition(":")
+    host = rest.removeprefix("//").rsplit(":", 1)[0] if kind in ("tcp", "tls") else kind
+    return kind == "unix" or host == "localhost" or re.match(r"127\.|\[?::1", host) is not None
+
+
 def _towards(host: str) -> str:
     """The address of this machine from which packets to `host` go; "": none, or only within it."""
     try:

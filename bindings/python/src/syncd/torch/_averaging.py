@@ -7,15 +7,18 @@ import hashlib
 import io
 import json
 import logging
-from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence
+import time
+from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence, TypeVar
 
 import torch
 
-from ..client import Event, EventKind, MemberState, Pushed, Step
+from .._address import is_of_this_machine, own_address
+from ..client import Client, Event, EventKind, MemberState, Pushed, Step, Worker
 from ..errors import Error, Status, error_of
 from . import _compat
 from ._coordinated import _meetings
 from ._job import Iteration, Job, Options, check_counts
+from ._replica import Joined, Nobody, Replica
 from ._staging import Outer, Staging, check_dense, exchanged, first_difference, layout
 from ._view_group import (
     Helper,
@@ -34,8 +37,12 @@ _log = logging.getLogger("syncd")
 _LEAVE_S = 10.0  # how long the end waits for others who are still in the last averaging
 _TELL_S = 5.0
 _END_S = 1.0  # for threads that wait for somebody who has gone
+_ASK_S = 0.1  # a mate's store
+# Of all replicas: each is started by itself, under any name.
+_LAUNCH = ("replicas", 1)
 _FAILURES_MAX = 10  # in a row, without anybody lost: then something is wrong for good
 
+T = TypeVar("T")
 Label = tuple[int, int]
 
 
@@ -44,8 +51,8 @@ class Shown(NamedTuple):
 
     rank: int
     """In the job."""
-    address: str
-    """Of its store."""
+    addresses: tuple[str, ...]
+    """Of its store, and of its mates' in the order of their ranks."""
     label: Label | None
     averagings: int
     layout: str
@@ -56,10 +63,12 @@ class Shown(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> Shown:
-        rank, address, label, averagings, of_tensors = json.loads(data)
+        rank, addresses, label, averagings, of_tensors = json.loads(data)
+        if not isinstance(addresses, list):
+            raise TypeError("one address")
         return cls(
             rank,
-            address,
+            tuple(addresses),
             None if label is None else (label[0], label[1]),
             averagings,
             of_tensors,
@@ -121,6 +130,10 @@ class AveragingJob(Job):
                        become the mean
     averaging_timeout  seconds that one averaging may take; default: 120
     backend            "gloo" or "nccl" (a GPU for each worker); None: by where the parameters are
+    replica            True: the ranks of torch.distributed's world train one model together, as under FSDP2, tensor
+                       parallel or DDP, and are one worker of the job. Give rank= and world_size=: the number of
+                       this replica, and how many there are. Each rank meets those of its own place in the other
+                       replicas, so all must be made alike; what a rank holds of a DTensor stays where it is
     shared_memory      True: workers that are all on one machine (in one process namespace) add up in shared
                        memory, which takes a third of gloo's time. False: by gloo there, too
 
@@ -133,8 +146,8 @@ class AveragingJob(Job):
     buffer's mean is infinite, as a mask's is, each keeps its own number.
     A checkpoint holds an average, never parameters in between.
 
-    Entering the `with` block raises Error (SYNCD_E_UNSUPPORTED) for sharded parameters (FSDP, DTensor), and
-    for bsp with backup workers. steps() raises Error (SYNCD_E_INVALID), which names the worker and the
+    Raises Error (SYNCD_E_UNSUPPORTED) for sharded parameters without `replica`, FSDP 1's, and bsp with backup
+    workers; a replica saves its checkpoints itself (torch.distributed.checkpoint). steps() raises Error (SYNCD_E_INVALID), which names the worker and the
     parameter, where models differ or a parameter is not finite.
     """
 
@@ -150,6 +163,7 @@ class AveragingJob(Job):
         outer: Callable[[list[torch.nn.Parameter]], torch.optim.Optimizer] | None = None,
         averaging_timeout: float = 120.0,
         backend: str | None = None,
+        replica: bool = False,
         shared_memory: bool = True,
     ) -> None:
         super().__init__(options, model, optimizer)
@@ -180,13 +194,11 @@ class AveragingJob(Job):
                 f"{options.policy} has no barrier at which all workers meet; allowed for averaging: bsp[:K] "
                 'without backup, elastic_bsp:R. bsp with backup workers runs as form="server"',
             )
-        for name, one in model.named_parameters():
-            if _compat.is_sharded(one):
-                raise error_of(
-                    Status.E_UNSUPPORTED,
-                    f"{name} is a {type(one).__name__}, of which each rank holds a part; allowed for "
-                    "averaging: a model that every worker has whole",
-                )
+        self._replica = _replica_of(options, model) if replica else None
+        if self._replica is None:
+            _check_whole(model)
+        elif not self._replica.leads:
+            self._options = options._replace(progress=False)
         check_dense(model)
         self._weight = weight
         self._make_outer = outer
@@ -211,6 +223,11 @@ class AveragingJob(Job):
         self._helper = Helper(self._broken)
         self._store: Any = None
         self._address = ""
+        self._addresses: tuple[str, ...] = ()  # with those of its mates
+        self._place = 0 if self._replica is None else self._replica.rank  # among them
+        self._daemon = ""  # that the leader has found
+        self._plan: Plan | None = None  # of this view
+        self._asked_at = 0.0  # whether a mate has failed
         self._layout: list[str] = []
         self._digest = ""  # of it
         self._size = 0  # of the parameters, in bytes
@@ -288,11 +305,58 @@ class AveragingJob(Job):
 
     # ---- What the base asks for
 
-    def _join_options(self) -> dict[str, Any]:
+    def _open_client(self) -> Client:
+        if self._replica is None:
+            return super()._open_client()
+        made: list[Any] = []
+
+        def connect() -> str:
+            made.append(super(AveragingJob, self)._open_client())
+            return made[0].address or ""
+
+        self._daemon = self._replica.share(connect)
+        client: Client = made[0] if made else Nobody()
+        return client
+
+    def _join(self, resume_at: int | None) -> Worker:
+        self._open_store()
+        if self._replica is None:
+            self._addresses = (self._address,)
+            return super()._join(resume_at)
+        made: list[Any] = []
+
+        def join() -> Joined:
+            worker = super(AveragingJob, self)._join(resume_at)
+            made.append(worker)
+            return Joined(worker.job, worker.rank, worker.world_size)
+
+        mates = self._replica.share(join)
+        self._addresses = tuple(self._replica.gather(self._address))
+        worker: Worker = made[0] if made else mates
+        return worker
+
+    def _open_store(self) -> None:
         if self._store is None:
             self._store = _compat.stores().open()
             self._address = f"{self._own_host()}:{self._store.port}"
-        return {"views": True, "on_event": self._told, "data": self._address.encode()}
+
+    def _own_host(self) -> str:
+        if self._replica is None:
+            return super()._own_host()
+        # The environment speaks of this replica's ranks alone.
+        is_here = all(is_of_this_machine(one) for one in self._daemon.split(","))
+        return "127.0.0.1" if is_here else own_address(self._daemon)
+
+    def _join_options(self) -> dict[str, Any]:
+        options = {"views": True, "on_event": self._told, "data": self._address.encode()}
+        if self._replica is not None:
+            options["launch"] = _LAUNCH
+        return options
+
+    def _begin(self) -> Step:
+        if self._replica is None:
+            return super()._begin()
+        return self._replica.share(super()._begin)
 
     def _told(self, event: Event) -> None:
         if event.kind is EventKind.MEMBERS:
@@ -301,7 +365,9 @@ class AveragingJob(Job):
 
     def _opened(self) -> None:
         tensors = exchanged(self.model)
-        self._layout = layout(tensors)
+        self._layout = layout(tensors, self.model)
+        if self._replica is not None:
+            self._layout.append(f"a replica of {self._replica.size} ranks")
         self._digest = hashlib.sha256("\n".join(self._layout).encode()).hexdigest()[:16]
         self._size = sum(one.numel() * one.element_size() for one in self.model.parameters())
         if self._make_outer is not None:
@@ -316,7 +382,7 @@ class AveragingJob(Job):
 
     def _begin_data(self) -> bytes:
         return Shown(
-            self.worker.rank, self._address, self._label, self._averagings, self._digest
+            self.worker.rank, self._addresses, self._label, self._averagings, self._digest
         ).encode()
 
     def _state(self) -> dict[str, Any]:
@@ -372,11 +438,11 @@ class AveragingJob(Job):
             members = self._members(step)
         self._peers = members
         # The notice of a join may come after the grant. (No |=: a notice that comes meanwhile stays.)
-        if any(one.address not in self._living for one in members):
+        if any(one.addresses[0] not in self._living for one in members):
             self._changed = True
-        plan = plan_of([one.label for one in members], step.view)
+        plan = self._plan = plan_of([one.label for one in members], step.view)
         try:
-            if self._all_alike(members, plan):
+            if self._by_leader(lambda: self._all_alike(members, plan)):
                 self._average(plan, members, step.view_rank)
         except Skipped as error:
             self._skip(str(error), plan, members)
@@ -384,9 +450,12 @@ class AveragingJob(Job):
             self._drop_group()
             raise
 
+    def _by_leader(self, make: Callable[[], T]) -> T:
+        return make() if self._replica is None else self._replica.share(make)
+
     def _members(self, step: Step) -> list[Shown]:
         found = []
-        for one in self.worker.view(step.view).members:
+        for one in self._by_leader(lambda: self.worker.view(step.view).members):
             try:
                 found.append(Shown.decode(one.data))
             except (ValueError, TypeError, LookupError) as error:
@@ -399,6 +468,13 @@ class AveragingJob(Job):
 
     def _broken(self) -> str:
         """Who of this view has left the job, or was lost, since it was granted."""
+        if self._replica is not None:
+            if time.monotonic() - self._asked_at > _ASK_S:
+                self._asked_at = time.monotonic()
+                if self._plan and self._store.add(f"{self._plan.name}/gone", 0) > 0:
+                    return "another rank of this replica has failed in it"
+            if not self._replica.leads:
+                return ""
         if self._changed:
             self._changed = False
             try:
@@ -409,7 +485,7 @@ class AveragingJob(Job):
             there = (MemberState.ACTIVE, MemberState.DISCONNECTED)
             # By address: another process may have the rank by now.
             self._living = {one.data.decode() for one in members if one.state in there}
-        gone = [f"worker {one.rank}" for one in self._peers if one.address not in self._living]
+        gone = [f"worker {one.rank}" for one in self._peers if one.addresses[0] not in self._living]
         return f"{', '.join(gone)} left or was lost" if gone else ""
 
     def _drop_group(self) -> None:
@@ -422,20 +498,10 @@ class AveragingJob(Job):
 
     def _skip(self, why: str, plan: Plan, members: list[Shown]) -> None:
         self._drop_group()
-        lost = self._broken()
+        lost = self._by_leader(self._broken)
         if len(members) > 1:
             # The others may not hear of the loss: it comes back before they ask.
-            tell, address = Helper(lambda: ""), members[0].address
-
-            def work(_: Callable[[], None]) -> None:
-                connect_store(address).add(f"{plan.name}/failed", 1)
-
-            with contextlib.suppress(Skipped):
-                if lost:
-                    tell.post(work)
-                else:
-                    tell.run(work, _TELL_S)
-            tell.close()
+            self._tell([members[0].addresses[self._place]], f"{plan.name}/failed", not lost)
         self._failures = 0 if lost else self._failures + 1
         _log.warning("%s: the averaging of view %d is skipped: %s", self._who(), self._view, why)
         if self._failures >= _FAILURES_MAX:
@@ -446,6 +512,22 @@ class AveragingJob(Job):
                 "GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME, and if it takes long, averaging_timeout=",
             )
 
+    def _tell(self, addresses: Iterable[str], key: str, waits: bool) -> None:
+        """Adds to `key` in these workers' stores."""
+        tell = Helper(lambda: "")
+
+        def work(_: Callable[[], None]) -> None:
+            for address in addresses:
+                with contextlib.suppress(RuntimeError):
+                    connect_store(address).add(key, 1)
+
+        with contextlib.suppress(Skipped):
+            if waits:
+                tell.run(work, _TELL_S)
+            else:
+                tell.post(work)
+        tell.close()
+
     def _own_weight(self) -> float:
         if self._weight == "samples":
             return float(self._trained_samples)
@@ -454,8 +536,14 @@ class AveragingJob(Job):
         )
 
     def _average(self, plan: Plan, members: list[Shown], rank: int) -> None:
-        place = Place(plan.name, plan.number, rank, tuple(one.address for one in members))
-        weight = 0.0 if rank in plan.takers else self._own_weight()
+        place = Place(
+            plan.name, plan.number, rank, tuple(one.addresses[self._place] for one in members)
+        )
+        weight = self._own_weight()
+        if self._replica is not None:
+            weight = sum(self._replica.gather(weight)) / self._replica.size
+        if rank in plan.takers:
+            weight = 0.0
         tensors = exchanged(self.model)
         staging = self._staging or Staging(
             tensors,
@@ -491,10 +579,12 @@ class AveragingJob(Job):
             self._synchronize(tensors)
             return made, taken if rank in plan.takers else None
 
-        if group is not None and not plan.takers:
-            made, taken = self._run(group, collect, self._timeout)
-        else:
-            made, taken = self._helper.run(collect, self._timeout)
+        def averaged() -> tuple[ViewGroup | None, bytes | None]:
+            if group is not None and not plan.takers:
+                return self._run(group, collect, self._timeout)  # type: ignore[no-any-return]
+            return self._helper.run(collect, self._timeout)  # type: ignore[no-any-return]
+
+        made, taken = averaged() if self._replica is None else self._together(plan, averaged)
         with torch.no_grad():
             if taken is not None:
                 self._unpack(taken, tensors)
@@ -508,6 +598,20 @@ class AveragingJob(Job):
         self._skipped = False
         self._group, self._staging = made, staging
         self._confirm()
+
+    def _together(self, plan: Plan, work: Callable[[], T]) -> T:
+        """work() on all ranks of the replica, or on none: what it raises on one is raised on all."""
+        assert self._replica is not None
+        try:
+            found = work()
+        except (Skipped, Error) as error:
+            # Who waits for others of its place hears of it.
+            mates = [one for one in self._addresses if one != self._address]
+            self._tell(mates, f"{plan.name}/gone", True)
+            self._replica.agree(error)
+            raise
+        self._replica.agree(None)
+        return found
 
     def _by_group(
         self,
@@ -546,7 +650,8 @@ class AveragingJob(Job):
         if self._group is None:
             self._all_have_it = at_end
         elif at_end:
-            self._all_have_it = self._await_end(self._group)
+            has = self._await_end(self._group)
+            self._all_have_it = has if self._replica is None else all(self._replica.gather(has))
         elif self._group.shared_sum is not None:
             self._group.say_whole()
         else:
@@ -600,13 +705,13 @@ class AveragingJob(Job):
 
     def _packed(self, tensors: dict[str, torch.Tensor], joins: bool) -> bytes:
         state = {
-            "tensors": [one.cpu() for one in tensors.values()],
+            "tensors": [one.cpu() for one in tensors.values()],  # of DTensors this rank's part
             "outer": None if self._outer is None else self._outer.state(),
             "optimizer": None,
             "averagings": self._averagings,
         }
         if joins and self.optimizer is not None:
-            state["optimizer"] = self.optimizer.state_dict()["state"]
+            state["optimizer"] = _local_state(self.optimizer)
         file = io.BytesIO()
         torch.save(state, file)
         return file.getvalue()
@@ -624,7 +729,8 @@ class AveragingJob(Job):
             self._outer.load(state["outer"])
         if self._label is None and self.optimizer is not None and state["optimizer"]:
             own = self.optimizer.state_dict()
-            self.optimizer.load_state_dict({**own, "state": state["optimizer"]})
+            taken_state = _state_of_all(self.optimizer, state["optimizer"])
+            self.optimizer.load_state_dict({**own, "state": taken_state})
         self._averagings = state["averagings"]
         _log.info(
             "%s has taken the parameters after %d averagings",
@@ -679,7 +785,7 @@ class AveragingJob(Job):
 
 def _layouts(*of: Shown) -> list[list[str]]:
     """From these workers' stores."""
-    stores = [connect_store(one.address) for one in of]
+    stores = [connect_store(one.addresses[0]) for one in of]
     found = [json.loads(store.get("layout")) for store in stores]
     for store in stores:
         store.add("layout/read", 1)
@@ -698,3 +804,72 @@ def _length(batch: Any) -> int | None:
             if length is not None:
                 return length
     return None
+
+
+# ---- Models of several ranks
+
+
+def _check_whole(model: torch.nn.Module) -> None:
+    for name, one in model.named_parameters():
+        if _compat.is_distributed(one) or _compat.is_flat(one):
+            raise error_of(
+                Status.E_UNSUPPORTED,
+                f"{name} is a {type(one).__name__}, of which each rank holds a part; allowed for averaging: a model "
+                "that every worker has whole, or replica=True with rank= and world_size= of the replicas",
+            )
+
+
+def _replica_of(options: Options, model: torch.nn.Module) -> Replica:
+    if options.rank is None or options.world_size is None:
+        raise error_of(
+            Status.E_INVALID,
+            "replica=True without rank= and world_size=; allowed: the number of this replica, from 0, and how "
+            "many there are",
+        )
+    if options.checkpoint is not None:
+        raise error_of(
+            Status.E_UNSUPPORTED,
+            "checkpoint= with replica=True; allowed: None. Save the model yourself, by torch.distributed.checkpoint",
+        )
+    made = Replica()
+    for name, one in model.named_parameters():
+        if _compat.is_flat(one):
+            raise error_of(
+                Status.E_UNSUPPORTED,
+                f"{name} is a shard of FSDP 1; allowed: fully_shard() of FSDP 2, DTensors, or whole parameters",
+            )
+        if _compat.is_distributed(one) and one.device_mesh.size() != made.size:
+            raise error_of(
+                Status.E_UNSUPPORTED,
+                f"{name} lies on {one.device_mesh.size()} of {made.size} ranks; allowed: a replica whose DTensors "
+                "lie on all ranks of torch.distributed's world",
+            )
+    return made
+
+
+def _local_state(optimizer: torch.optim.Optimizer) -> dict[Any, dict[str, Any]]:
+    """Its state, of DTensors this rank's part."""
+    state: dict[Any, dict[str, Any]] = optimizer.state_dict()["state"]
+    return {
+        number: {name: _compat.local(one) for name, one in of_one.items()}
+        for number, of_one in state.items()
+    }
+
+
+def _state_of_all(
+    optimizer: torch.optim.Optimizer, state: dict[Any, dict[str, Any]]
+) -> dict[Any, dict[str, Any]]:
+    """The other way round: what is as large as the part of a parameter is spread as that is."""
+    parameters = [one for group in optimizer.param_groups for one in group["params"]]
+
+    def spread(number: Any, one: Any) -> Any:
+        like = parameters[number]
+        if not _compat.is_distributed(like) or not isinstance(one, torch.Tensor):
+            return one
+        part = _compat.local(like.detach())
+        return _compat.distributed_like(one.to(part.device), like) if one.shape == part.shape else one
+
+    return {
+        number: {name: spread(number, one) for name, one in of_one.items()}
+        for number, of_one in state.items()
+    }

@@ -80,11 +80,38 @@ def note_step(optimizer: torch.optim.Optimizer) -> None:
     optimizer._step_count = getattr(optimizer, "_step_count", 0) + 1
 
 
-def is_sharded(parameter: torch.Tensor) -> bool:
-    """Whether a parameter is a DTensor (FSDP2, tensor parallel) or FSDP's flat shard."""
+def is_distributed(tensor: Any) -> bool:
+    """Whether it is a DTensor (FSDP2, tensor parallel)."""
+    return any(one.__name__ == "DTensor" for one in inspect.getmro(type(tensor)))
+
+
+def is_flat(parameter: torch.Tensor) -> bool:
+    """Whether it is FSDP 1's flat shard."""
     kinds = {one.__name__ for one in inspect.getmro(type(parameter))}
-    return not kinds.isdisjoint(("DTensor", "FlatParameter")) or hasattr(
-        parameter, "_is_flat_param"
+    return "FlatParameter" in kinds or hasattr(parameter, "_is_flat_param")
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Of a DTensor the part that this rank has, in its memory; any other is itself."""
+    if not is_distributed(tensor):
+        return tensor
+    with torch.no_grad():
+        part: torch.Tensor = tensor.to_local()
+    return part
+
+
+def described(tensor: Any) -> str:
+    """How a DTensor is spread; "" of any other."""
+    if not is_distributed(tensor):
+        return ""
+    mesh = list(tensor.device_mesh.mesh.shape)
+    return f" of {list(tensor.shape)}, {tensor.placements} on {mesh}"
+
+
+def distributed_like(part: torch.Tensor, like: Any) -> Any:
+    """The DTensor of which this rank has `part`, spread as `like` is."""
+    return type(like.data).from_local(
+        part, like.device_mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
     )
 
 

@@ -150,6 +150,9 @@ class Job:
         """What begin() shows to the others of the view."""
         return None
 
+    def _begin(self) -> Step:
+        return self.worker.begin(data=self._begin_data())
+
     def _granted(self, step: Step) -> None:
         """Before the iteration's batch: what the grant asks for."""
 
@@ -260,7 +263,7 @@ class Job:
                     self._skip_batch()
                 if step is None or (self._used and not self._continues()):
                     self._grant = None  # if what follows fails
-                    step = self.worker.begin(data=self._begin_data())
+                    step = self._begin()
                     self._used = False
                     if step.stop:
                         self._grant = step
@@ -343,8 +346,7 @@ class Job:
     # ---- Beginning and end
 
     def __enter__(self) -> Job:
-        options = self._options
-        self._client = connect(options.address)
+        self._client = self._open_client()
         try:
             found = self._checkpoint_iteration()
             self.worker = self._join(found)
@@ -358,6 +360,9 @@ class Job:
             self._client.close()
             raise
         return self
+
+    def _open_client(self) -> Client:
+        return connect(self._options.address)
 
     def _join(self, resume_at: int | None) -> Worker:
         options = self._options

@@ -9,12 +9,14 @@ from typing import Any, Callable, Collection, Iterator, NamedTuple, Sequence
 import torch
 
 from ..errors import Status, error_of
+from . import _compat
 from ._shared_sum import Segment
 from ._view_group import BUCKET_BYTES
 
 
 def exchanged(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters and persistent buffers by name. Complex ones as pairs of real numbers."""
+    """Parameters and persistent buffers by name, of DTensors this rank's part. Complex ones as pairs of real
+    numbers."""
     transient = {
         f"{prefix}.{name}" if prefix else name
         for prefix, module in model.named_modules()
@@ -22,7 +24,7 @@ def exchanged(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     }
     found = dict(model.named_parameters())
     found.update((name, one) for name, one in model.named_buffers() if name not in transient)
-    tensors = {name: one.detach() for name, one in found.items()}
+    tensors = {name: _compat.local(one.detach()) for name, one in found.items()}
     return {
         name: torch.view_as_real(one) if one.is_complex() else one for name, one in tensors.items()
     }
@@ -319,10 +321,14 @@ class Outer:
         self.optimizer.load_state_dict(state["optimizer"])
 
 
-def layout(tensors: dict[str, torch.Tensor]) -> list[str]:
-    """Each tensor's name, shape and kind, as a line."""
+def layout(tensors: dict[str, torch.Tensor], model: torch.nn.Module | None = None) -> list[str]:
+    """Each tensor's name, shape and kind, and of the model's DTensors how they are spread, as a line."""
+    spread: dict[str, str] = {}
+    if model is not None:
+        for named in (model.named_parameters(), model.named_buffers()):
+            spread.update((name, _compat.described(one)) for name, one in named)
     return [
-        f"{name} {list(one.shape)} {str(one.dtype).rpartition('.')[2]}"
+        f"{name} {list(one.shape)} {str(one.dtype).rpartition('.')[2]}{spread.get(name, '')}"
         for name, one in tensors.items()
     ]
 

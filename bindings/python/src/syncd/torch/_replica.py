@@ -1,0 +1,107 @@
+"""Several ranks that train one model together, as under FSDP2, tensor parallel or DDP: one worker of the job.
+
+The first of them leads: it joins, and what it is granted goes to the others, its mates, who do the same. So all of
+them average together or not at all. Each meets the ranks of its own place in the other replicas.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Callable, NamedTuple, TypeVar
+
+import torch.distributed as dist
+
+from ..client import Pushed
+from ..errors import Error, Status, error_of
+
+T = TypeVar("T")
+
+# The leader may wait at a barrier for so long. A mate that ends is noticed at once.
+_TIMEOUT = timedelta(days=1)
+
+
+class Replica:
+    """The ranks of torch.distributed's world, which all make it. Its calls are made by all of them, in the same
+    order.
+
+    Raises Error (SYNCD_E_STATE) if torch.distributed is not initialized, and from its calls Error
+    (SYNCD_E_BROKEN) once a rank has ended.
+    """
+
+    def __init__(self) -> None:
+        if not dist.is_available() or not dist.is_initialized():
+            raise error_of(
+                Status.E_STATE,
+                "replica=True without torch.distributed; allowed: after init_process_group(), of the ranks "
+                "that train one model together",
+            )
+        self.rank: int = dist.get_rank()
+        self.size: int = dist.get_world_size()
+        self._group = dist.new_group(backend="gloo", timeout=_TIMEOUT)
+
+    @property
+    def leads(self) -> bool:
+        return self.rank == 0
+
+    def share(self, make: Callable[[], T]) -> T:
+        """What make() gives to the leader; on all. An exception of it ends the mates with an Error."""
+        found: list[Any] = [None, None]
+        if self.leads:
+            try:
+                found[0] = make()
+            except Error as error:
+                found[1] = error
+            except BaseException as error:
+                why = error_of(Status.E_BROKEN, f"rank 0 of the replica has failed: {error!r}")
+                self._call(lambda: dist.broadcast_object_list([None, why], 0, self._group))
+                raise
+        self._call(lambda: dist.broadcast_object_list(found, 0, self._group))
+        if found[1] is not None:
+            raise found[1]
+        result: T = found[0]
+        return result
+
+    def gather(self, own: T) -> list[T]:
+        """What each gives, in the order of the ranks."""
+        found: list[Any] = [None] * self.size
+        self._call(lambda: dist.all_gather_object(found, own, self._group))
+        return found
+
+    def agree(self, failure: BaseException | None) -> None:
+        """Raises what has failed on a rank on all of them: an Error before anything else."""
+        failures = [one for one in self.gather(failure) if one is not None]
+        if failure is not None and isinstance(failure, Error):
+            raise failure
+        for one in sorted(failures, key=lambda found: not isinstance(found, Error)):
+            raise one
+
+    def _call(self, collective: Callable[[], Any]) -> None:
+        try:
+            collective()
+        except RuntimeError as error:
+            raise error_of(
+                Status.E_BROKEN,
+                f"a rank of this replica has ended, or cannot be reached ({error}); start all of them again",
+            ) from error
+
+
+class Joined(NamedTuple):
+    """A mate's place of a worker: that of its leader."""
+
+    job: str
+    rank: int
+    world_size: int
+    checkpoint: int = 0
+
+    def push(self, *_: Any) -> Pushed:
+        return Pushed(0, False)
+
+    def leave(self, **_: Any) -> None: ...
+
+
+class Nobody:
+    """A mate's place of a client."""
+
+    address = None
+
+    def close(self) -> None: ...

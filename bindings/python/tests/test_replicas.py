@@ -1,0 +1,88 @@
+"""Replicas of several ranks, which average as one worker of the job each."""
+
+import importlib.util
+import os
+import signal
+import socket
+
+import pytest
+import torch
+
+import syncd
+import syncd.torch as st
+from test_averaging_processes import in_common, results
+
+REPLICAS = RANKS = 2
+ENDLESS = 10**6
+has_parts = pytest.mark.skipif(
+    importlib.util.find_spec("torch.distributed.tensor") is None, reason="DTensors take torch 2"
+)
+KINDS = ["copies", pytest.param("parts", marks=has_parts)]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def start(daemon, run):
+    """start(kind, replica, averagings) gives the processes of its ranks."""
+
+    def start(kind, replica, averagings, value=0):
+        env = {
+            "SYNCD_ADDR": daemon.address,
+            "WORLD_SIZE": str(RANKS),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+            "GLOO_SOCKET_IFNAME": "lo",
+            "USE_LIBUV": os.environ.get("USE_LIBUV", "0"),
+        }
+        arguments = ("replica_worker.py", kind, replica, REPLICAS, averagings, value)
+        return [run(*arguments, env={**env, "RANK": str(rank)}) for rank in range(RANKS)]
+
+    return start
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranks_average_with_those_of_their_place(daemon, start, kind):
+    replicas = [start(kind, replica, 20, value=replica) for replica in range(REPLICAS)]
+    found = [[results(rank) for rank in replica] for replica in replicas]
+    for place in range(RANKS):
+        assert 20 in in_common([replica[place] for replica in found])
+    if kind == "parts":
+        assert found[0][0][20] != found[0][1][20], "each rank has parts of its own"
+    else:
+        assert found[0][0] == found[0][1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("killed", range(RANKS))
+def test_one_that_loses_a_rank_comes_back_with_the_others_parameters(daemon, start, kind, killed):
+    first, second = (start(kind, replica, ENDLESS) for replica in range(REPLICAS))
+    for one in first + second:
+        one.wait_for("own 3")
+    second[killed].child.send_signal(signal.SIGKILL)
+    other = second[1 - killed]
+    assert other.child.wait() != 0, "it does not go on alone"
+    for one in first:
+        one.wait_for("own 30")
+    second = start(kind, 1, ENDLESS, 10**6)
+    for one in second:
+        one.wait_for("own 5")
+    daemon.syncctl("job", "stop", "replicas")
+    found = [[results(rank) for rank in replica] for replica in (first, second)]
+    for place in range(RANKS):
+        assert len(in_common([replica[place] for replica in found])) >= 4
+        assert all(abs(value) < 1000 for value in found[1][place].values()), "a random model"
+
+
+def test_what_is_not_allowed_is_refused_at_once():
+    for options, message in [
+        ({}, "replica=True without rank= and world_size="),
+        ({"rank": 0, "world_size": 2, "checkpoint": "x"}, "checkpoint= with replica=True"),
+        ({"rank": 0, "world_size": 2}, "replica=True without torch.distributed"),
+    ]:
+        with pytest.raises(syncd.Error, match=message):
+            st.run("bsp", torch.nn.Linear(1, 1), replica=True, **options)
