@@ -78,11 +78,14 @@ def test_one_that_loses_a_rank_comes_back_with_the_others_parameters(daemon, sta
         assert all(abs(value) < 1000 for value in found[1][place].values()), "a random model"
 
 
-def test_what_is_not_allowed_is_refused_at_once():
+def test_what_is_not_allowed_is_refused_at_once(monkeypatch):
+    monkeypatch.delenv("SYNCD_ADDR", raising=False)
+    placed = {"rank": 0, "world_size": 2}
     for options, message in [
         ({}, "replica=True without rank= and world_size="),
-        ({"rank": 0, "world_size": 2, "checkpoint": "x"}, "checkpoint= with replica=True"),
-        ({"rank": 0, "world_size": 2}, "replica=True without torch.distributed"),
+        ({**placed, "checkpoint": "x"}, "checkpoint= with replica=True"),
+        (placed, "replica=True without the address of a daemon"),
+        ({**placed, "address": "127.0.0.1:1"}, "replica=True without torch.distributed"),
     ]:
         with pytest.raises(syncd.Error, match=message):
             st.run("bsp", torch.nn.Linear(1, 1), replica=True, **options)

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import logging
+import os
 import time
 from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence, TypeVar
 
@@ -830,6 +831,11 @@ def _replica_of(options: Options, model: torch.nn.Module) -> Replica:
         raise error_of(
             Status.E_UNSUPPORTED,
             "checkpoint= with replica=True; allowed: None. Save the model yourself, by torch.distributed.checkpoint",
+        )
+    if options.address in (None, "auto") and not os.environ.get("SYNCD_ADDR"):
+        raise error_of(
+            Status.E_INVALID,
+            "replica=True without the address of a daemon that all replicas reach; allowed: SYNCD_ADDR or address=",
         )
     made = Replica()
     for name, one in model.named_parameters():
