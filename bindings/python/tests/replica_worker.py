@@ -4,6 +4,7 @@
 
 KIND  "copies": each rank has the whole model, and gradients are summed over the replica, as under DDP.
       "parts": tensor parallel, of DTensors; it takes torch 2
+      "fsdp": FSDP 2; on CPUs it takes a late torch
 RANK, WORLD_SIZE and MASTER_PORT are the replica's own. Says "own N" after the Nth average of this process; at the
 end "N VALUE", where VALUE is what this rank's part of the parameters was.
 """
@@ -36,8 +37,15 @@ if kind == "parts":
 
     plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
     parallelize_module(model, init_device_mesh("cpu", (size,)), plan)
+if kind == "fsdp":
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (size,))
+    for one in (model[0], model[2], model):
+        fully_shard(one, mesh=mesh)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
-torch.manual_seed(1000 * replica + (rank if kind == "copies" else 0))
+torch.manual_seed(1000 * replica + (0 if kind == "parts" else rank))
 
 
 def part():
