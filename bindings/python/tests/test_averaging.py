@@ -882,9 +882,9 @@ def test_a_notice_that_comes_while_the_view_is_read_is_kept(monkeypatch):
         rank, label, layout = 0, (1, 1), "x"
 
         @property
-        def addresses(self):  # is read by this thread; the notice is the connection's
+        def address(self):  # is read by this thread; the notice is the connection's
             job._told(SimpleNamespace(kind=syncd.EventKind.MEMBERS))
-            return ("a:1",)
+            return "a:1"
 
     monkeypatch.setattr(job, "_members", lambda step: [Member()])
     monkeypatch.setattr(job, "_average", lambda *_: None)

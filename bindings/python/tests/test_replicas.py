@@ -82,6 +82,27 @@ def test_one_that_loses_a_rank_comes_back_with_the_others_parameters(daemon, sta
         assert all(abs(value) < 1000 for value in found[1][place].values()), "a random model"
 
 
+def test_models_that_differ_in_one_place_are_refused_by_name(daemon, start):
+    replicas = [start("swapped", replica, 20) for replica in range(REPLICAS)]
+    for rank in (one for replica in replicas for one in replica):
+        code, _, err = rank.finish()
+        assert code != 0
+        assert "the model of worker 1 differs from worker 0's: it has rank 1: b.weight [8, 8] float32" in err
+        assert "where worker 0 has rank 1: 0.weight" in err
+
+
+@pytest.mark.parametrize("fault", ["dies", "raises"])
+def test_a_rank_at_fault_ends_its_replica_and_holds_nobody_up(daemon, start, fault):
+    first, second = (start(fault, replica, ENDLESS) for replica in range(REPLICAS))
+    code, _, err = second[0].finish()
+    assert code != 0, err
+    # The timeout of an averaging, 120 s, is beyond the patience.
+    for one in first:
+        one.wait_for("own 30")
+    daemon.syncctl("job", "stop", "replicas")
+    assert all(results(one) for one in first)
+
+
 def test_what_is_not_allowed_is_refused_at_once(monkeypatch):
     monkeypatch.delenv("SYNCD_ADDR", raising=False)
     placed = {"rank": 0, "world_size": 2}

@@ -35,8 +35,8 @@ def own_address(daemon: str | Sequence[str] | None) -> str:
 def is_of_this_machine(endpoint: str) -> bool:
     """Whether only this machine reaches it: a Unix socket, or one of the loopback."""
     kind, _, rest = endpoint.strip().partition(":")
-    host = rest.removeprefix("//").rsplit(":", 1)[0] if kind in ("tcp", "tls") else kind
-    return kind == "unix" or host == "localhost" or re.match(r"127\.|\[?::1", host) is not None
+    host = (rest if kind in ("tcp", "tls") else endpoint.strip()).removeprefix("//")
+    return kind == "unix" or re.match(r"127\.|localhost(:|$)|\[?::1", host) is not None
 
 
 def _towards(host: str) -> str:

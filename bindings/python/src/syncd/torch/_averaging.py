@@ -13,6 +13,7 @@ from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence, Type
 
 import torch
 
+from .. import _same_machine
 from .._address import is_of_this_machine, own_address
 from ..client import Client, Event, EventKind, MemberState, Pushed, Step, Worker
 from ..errors import Error, Status, error_of
@@ -52,8 +53,8 @@ class Shown(NamedTuple):
 
     rank: int
     """In the job."""
-    addresses: tuple[str, ...]
-    """Of its store, and of its mates' in the order of their ranks."""
+    address: str
+    """Of its store."""
     label: Label | None
     averagings: int
     layout: str
@@ -64,12 +65,10 @@ class Shown(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> Shown:
-        rank, addresses, label, averagings, of_tensors = json.loads(data)
-        if not isinstance(addresses, list):
-            raise TypeError("one address")
+        rank, address, label, averagings, of_tensors = json.loads(data)
         return cls(
             rank,
-            tuple(addresses),
+            address,
             None if label is None else (label[0], label[1]),
             averagings,
             of_tensors,
@@ -224,8 +223,9 @@ class AveragingJob(Job):
         self._helper = Helper(self._broken)
         self._store: Any = None
         self._address = ""
-        self._addresses: tuple[str, ...] = ()  # with those of its mates
+        self._mates: list[str] = []  # addresses of all ranks of this replica
         self._place = 0 if self._replica is None else self._replica.rank  # among them
+        self._mates_of: dict[str, list[str]] = {}  # by the address of their leader
         self._daemon = ""  # that the leader has found
         self._plan: Plan | None = None  # of this view
         self._asked_at = 0.0  # whether a mate has failed
@@ -322,7 +322,6 @@ class AveragingJob(Job):
     def _join(self, resume_at: int | None) -> Worker:
         self._open_store()
         if self._replica is None:
-            self._addresses = (self._address,)
             return super()._join(resume_at)
         made: list[Any] = []
 
@@ -331,9 +330,11 @@ class AveragingJob(Job):
             made.append(worker)
             return Joined(worker.job, worker.rank, worker.world_size)
 
-        mates = self._replica.share(join)
-        self._addresses = tuple(self._replica.gather(self._address))
-        worker: Worker = made[0] if made else mates
+        # The leader's store tells the others, before they hear of the leader.
+        self._mates = self._replica.gather(self._address)
+        self._store.set("mates", json.dumps(self._mates))
+        joined = self._replica.share(join)
+        worker: Worker = made[0] if made else joined
         return worker
 
     def _open_store(self) -> None:
@@ -345,8 +346,15 @@ class AveragingJob(Job):
         if self._replica is None:
             return super()._own_host()
         # The environment speaks of this replica's ranks alone.
-        is_here = all(is_of_this_machine(one) for one in self._daemon.split(","))
-        return "127.0.0.1" if is_here else own_address(self._daemon)
+        if not all(is_of_this_machine(one) for one in self._daemon.split(",")):
+            return own_address(self._daemon)
+        if len(set(self._replica.gather(_same_machine.place()))) > 1:
+            raise error_of(
+                Status.E_INVALID,
+                f"a replica on several machines knows the daemon as {self._daemon}; allowed: an address at "
+                "which all of them reach it",
+            )
+        return "127.0.0.1"
 
     def _join_options(self) -> dict[str, Any]:
         options = {"views": True, "on_event": self._told, "data": self._address.encode()}
@@ -365,10 +373,11 @@ class AveragingJob(Job):
             self._helper.told()
 
     def _opened(self) -> None:
-        tensors = exchanged(self.model)
+        tensors = self._exchanged()
         self._layout = layout(tensors, self.model)
         if self._replica is not None:
-            self._layout.append(f"a replica of {self._replica.size} ranks")
+            of_all = enumerate(self._replica.gather(self._layout))
+            self._layout = [f"rank {rank}: {line}" for rank, lines in of_all for line in lines]
         self._digest = hashlib.sha256("\n".join(self._layout).encode()).hexdigest()[:16]
         self._size = sum(one.numel() * one.element_size() for one in self.model.parameters())
         if self._make_outer is not None:
@@ -381,9 +390,15 @@ class AveragingJob(Job):
                 self._outer.load(self._loaded)
         self._store.set("layout", json.dumps(self._layout))
 
+    def _exchanged(self) -> dict[str, torch.Tensor]:
+        if self._replica is not None:
+            _compat.reshard(self.model)
+        return exchanged(self.model)
+
     def _begin_data(self) -> bytes:
+        shown = self._mates[0] if self._mates else self._address
         return Shown(
-            self.worker.rank, self._addresses, self._label, self._averagings, self._digest
+            self.worker.rank, shown, self._label, self._averagings, self._digest
         ).encode()
 
     def _state(self) -> dict[str, Any]:
@@ -415,6 +430,8 @@ class AveragingJob(Job):
             wait = group.await_seen if self._all_have_it else group.await_whole
             with contextlib.suppress(Skipped):  # they end it themselves
                 self._run(group, wait, _LEAVE_S)
+        if error is not None and self._replica is not None:
+            self._replica.close()
 
     def _closed(self) -> None:
         self._helper.end(_END_S)
@@ -439,7 +456,7 @@ class AveragingJob(Job):
             members = self._members(step)
         self._peers = members
         # The notice of a join may come after the grant. (No |=: a notice that comes meanwhile stays.)
-        if any(one.addresses[0] not in self._living for one in members):
+        if any(one.address not in self._living for one in members):
             self._changed = True
         plan = self._plan = plan_of([one.label for one in members], step.view)
         try:
@@ -468,14 +485,18 @@ class AveragingJob(Job):
         return found
 
     def _broken(self) -> str:
-        """Who of this view has left the job, or was lost, since it was granted."""
-        if self._replica is not None:
-            if time.monotonic() - self._asked_at > _ASK_S:
-                self._asked_at = time.monotonic()
-                if self._plan and self._store.add(f"{self._plan.name}/gone", 0) > 0:
-                    return "another rank of this replica has failed in it"
-            if not self._replica.leads:
-                return ""
+        """Why this view's averaging is in vain."""
+        if self._replica is not None and time.monotonic() - self._asked_at > _ASK_S:
+            self._asked_at = time.monotonic()
+            if self._plan and self._store.add(f"{self._plan.name}/gone", 0) > 0:
+                return "another rank of this replica has failed in it, or has heard of a loss"
+        return self._lost()
+
+    def _lost(self) -> str:
+        """Who of this view has left the job, or was lost, since it was granted. Mates hear of it from their
+        leader."""
+        if self._replica is not None and not self._replica.leads:
+            return ""
         if self._changed:
             self._changed = False
             try:
@@ -486,7 +507,7 @@ class AveragingJob(Job):
             there = (MemberState.ACTIVE, MemberState.DISCONNECTED)
             # By address: another process may have the rank by now.
             self._living = {one.data.decode() for one in members if one.state in there}
-        gone = [f"worker {one.rank}" for one in self._peers if one.addresses[0] not in self._living]
+        gone = [f"worker {one.rank}" for one in self._peers if one.address not in self._living]
         return f"{', '.join(gone)} left or was lost" if gone else ""
 
     def _drop_group(self) -> None:
@@ -499,10 +520,12 @@ class AveragingJob(Job):
 
     def _skip(self, why: str, plan: Plan, members: list[Shown]) -> None:
         self._drop_group()
-        lost = self._by_leader(self._broken)
+        lost = self._by_leader(self._lost)
         if len(members) > 1:
             # The others may not hear of the loss: it comes back before they ask.
-            self._tell([members[0].addresses[self._place]], f"{plan.name}/failed", not lost)
+            first = members[0].address
+            of_place = [first] if self._replica is None else self._mates_of.get(first, [])[self._place :][:1]
+            self._tell(of_place, f"{plan.name}/failed", not lost)
         self._failures = 0 if lost else self._failures + 1
         _log.warning("%s: the averaging of view %d is skipped: %s", self._who(), self._view, why)
         if self._failures >= _FAILURES_MAX:
@@ -537,15 +560,13 @@ class AveragingJob(Job):
         )
 
     def _average(self, plan: Plan, members: list[Shown], rank: int) -> None:
-        place = Place(
-            plan.name, plan.number, rank, tuple(one.addresses[self._place] for one in members)
-        )
+        place = Place(plan.name, plan.number, rank, self._of_my_place(members))
         weight = self._own_weight()
         if self._replica is not None:
             weight = sum(self._replica.gather(weight)) / self._replica.size
         if rank in plan.takers:
             weight = 0.0
-        tensors = exchanged(self.model)
+        tensors = self._exchanged()
         staging = self._staging or Staging(
             tensors,
             torch.device("cpu") if self._backend == "gloo" else None,
@@ -585,7 +606,7 @@ class AveragingJob(Job):
                 return self._run(group, collect, self._timeout)  # type: ignore[no-any-return]
             return self._helper.run(collect, self._timeout)  # type: ignore[no-any-return]
 
-        made, taken = averaged() if self._replica is None else self._together(plan, averaged)
+        made, taken = self._together(averaged)
         with torch.no_grad():
             if taken is not None:
                 self._unpack(taken, tensors)
@@ -600,19 +621,52 @@ class AveragingJob(Job):
         self._group, self._staging = made, staging
         self._confirm()
 
-    def _together(self, plan: Plan, work: Callable[[], T]) -> T:
+    def _of_my_place(self, members: list[Shown]) -> tuple[str, ...]:
+        """The addresses of those who have this rank's place in the view's replicas."""
+        leaders = [one.address for one in members]
+        if self._replica is None:
+            return tuple(leaders)
+        missing = [one for one in leaders if one not in self._mates_of]
+        if missing:
+
+            def read(_: Callable[[], None]) -> dict[str, list[str]]:
+                return {one: json.loads(connect_store(one).get("mates")) for one in missing}
+
+            def ask() -> dict[str, list[str]]:
+                found: dict[str, list[str]] = self._helper.run(read, self._timeout)
+                return found
+
+            known = {**self._mates_of, **self._replica.share(ask)}
+            self._mates_of = {one: known[one] for one in leaders}
+        return tuple(self._mates_of[one][self._place] for one in leaders)
+
+    def _together(self, work: Callable[[], T]) -> T:
         """work() on all ranks of the replica, or on none: what it raises on one is raised on all."""
-        assert self._replica is not None
+        if self._replica is None:
+            return work()
+        assert self._plan is not None
+        gone, told = f"{self._plan.name}/gone", False
+
+        def tell() -> None:
+            nonlocal told
+            if not told:
+                told = True
+                self._tell([one for one in self._mates if one != self._address], gone, True)
+
+        def meanwhile() -> None:
+            # A mate that waits for one of its place does not hear of a loss.
+            if not told and self._broken():
+                tell()
+
+        failure: BaseException | None = None
+        found: Any = None
         try:
             found = work()
         except (Skipped, Error) as error:
-            # Who waits for others of its place hears of it.
-            mates = [one for one in self._addresses if one != self._address]
-            self._tell(mates, f"{plan.name}/gone", True)
-            self._replica.agree(error)
-            raise
-        self._replica.agree(None)
-        return found
+            failure = error
+            tell()
+        self._replica.agree(failure, meanwhile)
+        return found  # type: ignore[no-any-return]
 
     def _by_group(
         self,
@@ -651,8 +705,10 @@ class AveragingJob(Job):
         if self._group is None:
             self._all_have_it = at_end
         elif at_end:
-            has = self._await_end(self._group)
-            self._all_have_it = has if self._replica is None else all(self._replica.gather(has))
+            group = self._group
+            with contextlib.suppress(Skipped):
+                self._together(lambda: self._await_end(group))
+                self._all_have_it = True
         elif self._group.shared_sum is not None:
             self._group.say_whole()
         else:
@@ -664,7 +720,9 @@ class AveragingJob(Job):
         run: Any = self._helper.run if group.shared_sum is None else self._helper.run_here
         return run(work, timeout_s)
 
-    def _await_end(self, group: ViewGroup) -> bool:
+    def _await_end(self, group: ViewGroup) -> None:
+        """Until all have it. Raises Skipped if it is not known that they do."""
+
         def end(check: Callable[[], None]) -> None:
             group.say_whole()
             group.await_whole(check)
@@ -672,17 +730,16 @@ class AveragingJob(Job):
 
         try:
             self._run(group, end, self._timeout)
-            return True
         except Skipped as error:
             # One that knows already that all have it may leave, or be lost, before this worker hears so.
             with contextlib.suppress(Skipped):
                 if self._helper.run(lambda _: group.is_whole(), _TELL_S, watch=False):
-                    return True
+                    return
             # This worker's own average is whole all the same.
             _log.warning(
                 "%s: not all have the average of view %d: %s", self._who(), self._view, error
             )
-            return False
+            raise
 
     def _group_of_before(self, place: Place, members: list[Shown]) -> ViewGroup | None:
         """The group of the last view, if all had its average whole and are the same. All members decide alike,
@@ -712,7 +769,8 @@ class AveragingJob(Job):
             "averagings": self._averagings,
         }
         if joins and self.optimizer is not None:
-            state["optimizer"] = _local_state(self.optimizer)
+            of_optimizer = self.optimizer.state_dict()["state"]
+            state["optimizer"] = of_optimizer if self._replica is None else _local_state(of_optimizer)
         file = io.BytesIO()
         torch.save(state, file)
         return file.getvalue()
@@ -730,8 +788,9 @@ class AveragingJob(Job):
             self._outer.load(state["outer"])
         if self._label is None and self.optimizer is not None and state["optimizer"]:
             own = self.optimizer.state_dict()
-            taken_state = _state_of_all(self.optimizer, state["optimizer"])
-            self.optimizer.load_state_dict({**own, "state": taken_state})
+            if self._replica is not None:
+                state["optimizer"] = _spread_state(self.optimizer, state["optimizer"])
+            self.optimizer.load_state_dict({**own, "state": state["optimizer"]})
         self._averagings = state["averagings"]
         _log.info(
             "%s has taken the parameters after %d averagings",
@@ -786,7 +845,7 @@ class AveragingJob(Job):
 
 def _layouts(*of: Shown) -> list[list[str]]:
     """From these workers' stores."""
-    stores = [connect_store(one.addresses[0]) for one in of]
+    stores = [connect_store(one.address) for one in of]
     found = [json.loads(store.get("layout")) for store in stores]
     for store in stores:
         store.add("layout/read", 1)
@@ -853,29 +912,27 @@ def _replica_of(options: Options, model: torch.nn.Module) -> Replica:
     return made
 
 
-def _local_state(optimizer: torch.optim.Optimizer) -> dict[Any, dict[str, Any]]:
-    """Its state, of DTensors this rank's part."""
-    state: dict[Any, dict[str, Any]] = optimizer.state_dict()["state"]
+def _local_state(state: dict[Any, Any]) -> dict[Any, Any]:
+    """An optimizer's state, of DTensors this rank's part."""
     return {
-        number: {name: _compat.local(one) for name, one in of_one.items()}
-        for number, of_one in state.items()
+        key: {name: _compat.local(one) for name, one in of_one.items()} if isinstance(of_one, dict) else of_one
+        for key, of_one in state.items()
     }
 
 
-def _state_of_all(
-    optimizer: torch.optim.Optimizer, state: dict[Any, dict[str, Any]]
-) -> dict[Any, dict[str, Any]]:
-    """The other way round: what is as large as the part of a parameter is spread as that is."""
+def _spread_state(optimizer: torch.optim.Optimizer, state: dict[Any, Any]) -> dict[Any, Any]:
+    """The other way round: what is as large as this rank's part of a parameter is spread as that is."""
     parameters = [one for group in optimizer.param_groups for one in group["params"]]
 
-    def spread(number: Any, one: Any) -> Any:
-        like = parameters[number]
+    def spread(like: Any, one: Any) -> Any:
         if not _compat.is_distributed(like) or not isinstance(one, torch.Tensor):
             return one
         part = _compat.local(like.detach())
         return _compat.distributed_like(one.to(part.device), like) if one.shape == part.shape else one
 
     return {
-        number: {name: spread(number, one) for name, one in of_one.items()}
-        for number, of_one in state.items()
+        key: {name: spread(parameters[key], one) for name, one in of_one.items()}
+        if isinstance(of_one, dict) and isinstance(key, int)
+        else of_one
+        for key, of_one in state.items()
     }

@@ -104,8 +104,15 @@ def described(tensor: Any) -> str:
     """How a DTensor is spread; "" of any other."""
     if not is_distributed(tensor):
         return ""
-    mesh = list(tensor.device_mesh.mesh.shape)
-    return f" of {list(tensor.shape)}, {tensor.placements} on {mesh}"
+    return f" of {list(tensor.shape)}, {tensor.placements} on {tensor.device_mesh.mesh.tolist()}"
+
+
+def reshard(model: torch.nn.Module) -> None:
+    """Lets modules of FSDP 2 have their parameters as DTensors: after a forward without a backward, some have
+    them whole."""
+    for module in model.modules():
+        if any(one.__name__ == "FSDPModule" for one in inspect.getmro(type(module))):
+            module.reshard()
 
 
 def distributed_like(part: torch.Tensor, like: Any) -> Any:

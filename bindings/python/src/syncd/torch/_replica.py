@@ -6,18 +6,24 @@ them average together or not at all. Each meets the ranks of its own place in th
 
 from __future__ import annotations
 
+import contextlib
+import time
 from datetime import timedelta
 from typing import Any, Callable, NamedTuple, TypeVar
 
+import torch
 import torch.distributed as dist
 
 from ..client import Pushed
 from ..errors import Error, Status, error_of
+from ._view_group import Skipped
 
 T = TypeVar("T")
 
 # The leader may wait at a barrier for so long. A mate that ends is noticed at once.
 _TIMEOUT = timedelta(days=1)
+_PAUSE_FIRST_S = 20e-6
+_PAUSE_MAX_S = 1e-3
 
 
 class Replica:
@@ -37,7 +43,7 @@ class Replica:
             )
         self.rank: int = dist.get_rank()
         self.size: int = dist.get_world_size()
-        self._group = dist.new_group(backend="gloo", timeout=_TIMEOUT)
+        self._group: Any = dist.new_group(backend="gloo", timeout=_TIMEOUT)
 
     @property
     def leads(self) -> bool:
@@ -49,7 +55,7 @@ class Replica:
         if self.leads:
             try:
                 found[0] = make()
-            except Error as error:
+            except (Error, Skipped) as error:
                 found[1] = error
             except BaseException as error:
                 why = error_of(Status.E_BROKEN, f"rank 0 of the replica has failed: {error!r}")
@@ -67,16 +73,40 @@ class Replica:
         self._call(lambda: dist.all_gather_object(found, own, self._group))
         return found
 
-    def agree(self, failure: BaseException | None) -> None:
-        """Raises what has failed on a rank on all of them: an Error before anything else."""
+    def agree(self, failure: BaseException | None, meanwhile: Callable[[], None]) -> None:
+        """Raises what has failed on a rank on all of them: an Error before anything else. Calls meanwhile()
+        until all have come."""
+        failed = torch.tensor([0 if failure is None else 1])
+
+        def reduce() -> None:
+            work = dist.all_reduce(failed, dist.ReduceOp.MAX, self._group, async_op=True)
+            pause = _PAUSE_FIRST_S
+            while not work.is_completed():
+                meanwhile()
+                time.sleep(pause)
+                pause = min(2 * pause, _PAUSE_MAX_S)
+            work.wait()
+
+        self._call(reduce)
+        if failed.item() == 0:
+            return
         failures = [one for one in self.gather(failure) if one is not None]
-        if failure is not None and isinstance(failure, Error):
+        if isinstance(failure, Error):
             raise failure
         for one in sorted(failures, key=lambda found: not isinstance(found, Error)):
             raise one
 
+    def close(self) -> None:
+        """After a failure of this rank: the others' calls end with an Error."""
+        group, self._group = self._group, None
+        if group is not None:
+            with contextlib.suppress(RuntimeError, ValueError):
+                dist.destroy_process_group(group)
+
     def _call(self, collective: Callable[[], Any]) -> None:
         try:
+            if self._group is None:
+                raise RuntimeError("this rank has failed")
             collective()
         except RuntimeError as error:
             raise error_of(
