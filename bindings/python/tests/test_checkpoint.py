@@ -430,3 +430,22 @@ def test_the_torch_example_goes_on_with_the_same_losses(start_daemon, run, tmp_p
     assert again.startswith(f"from {at}: loss ")
     straight = ends(start(start_daemon(), "straight", at + 40))
     assert straight.split("loss ")[1] == again.split("loss ")[1]
+
+
+def test_a_start_outlasts_a_lost_connection(monkeypatch):
+    """Of a daemon that is started again, or another that takes over."""
+    monkeypatch.setattr(checkpoint, "_PAUSE_FIRST_S", 0.0)
+
+    class Losing:
+        calls = 0
+
+        def latest_checkpoint(self, job, **options):
+            self.calls += 1
+            if self.calls < 3:
+                raise syncd.Unreachable("no connection", syncd.Status.E_UNREACHABLE)
+            return job, options
+
+    assert checkpoint.ask_latest(Losing(), "job", count=1) == ("job", {"count": 1})
+    monkeypatch.setattr(checkpoint, "_PATIENCE_S", -1.0)
+    with pytest.raises(syncd.Unreachable):
+        checkpoint.ask_latest(Losing(), "job", count=1)

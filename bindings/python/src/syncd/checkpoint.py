@@ -28,12 +28,14 @@ import threading
 import time
 from typing import Any, Callable, Iterator, NamedTuple
 
-from .client import Checkpoint, Step, Worker
-from .errors import Error, Status, error_of
+from .client import Checkpoint, Client, Step, Worker
+from .errors import Error, Status, Unreachable, error_of
 
 # Who waits until a checkpoint is closed asks after pauses that double, up to the longest.
 _PAUSE_FIRST_S = 0.1
 _PAUSE_MAX_S = 2.0
+# How long a start waits for a daemon that it has lost.
+_PATIENCE_S = 60.0
 
 _log = logging.getLogger("syncd")
 
@@ -170,7 +172,7 @@ class Saver:
         client, job = self.worker.client, self.worker.job
         while True:
             try:
-                latest = client.latest_checkpoint(job, count=0)
+                latest = ask_latest(client, job, count=0)
             except Error as error:
                 if error.code != Status.E_UNKNOWN_JOB:
                     raise
@@ -184,7 +186,7 @@ class Saver:
                     f"{self.worker.world_size} workers; they must be as many",
                 )
             first = self.worker.rank % latest.shard_count
-            found = client.latest_checkpoint(job, first=first, count=1)
+            found = ask_latest(client, job, first=first, count=1)
             # Else a later one was complete meanwhile.
             if (found.epoch, found.number) == (latest.epoch, latest.number):
                 return found
@@ -400,6 +402,18 @@ def on_sigterm(worker: Worker, wait: float = 20.0) -> None:
         _forward = before
     _target = worker, wait
     signal.signal(signal.SIGTERM, _note)  # so that the number is written
+
+
+def ask_latest(client: Client, job: str | None, **options: Any) -> Checkpoint:
+    """As client.latest_checkpoint(), also while its connection is lost: another daemon may be taking over."""
+    until = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            return client.latest_checkpoint(job, **options)
+        except Unreachable:
+            if time.monotonic() > until:
+                raise
+        time.sleep(_PAUSE_FIRST_S)
 
 
 def _take(told: socket.socket) -> None:

@@ -15,7 +15,7 @@ import torch
 
 from .._address import own_address
 from .._auto import place_of
-from ..checkpoint import Saver, on_sigterm
+from ..checkpoint import Saver, ask_latest, on_sigterm
 from ..client import Client, Pushed, Step, Worker, _first_line, _is_failure, connect
 from ..errors import Closed, Error, Status, Stopped, error_of
 from ._batches import Batches, split
@@ -402,7 +402,7 @@ class Job:
         if directory is None:
             return None
         try:
-            found = self._client.latest_checkpoint(self._options.job, count=1)
+            found = ask_latest(self._client, self._options.job, count=1)
         except Error as error:
             if error.code != Status.E_UNKNOWN_JOB:
                 raise
