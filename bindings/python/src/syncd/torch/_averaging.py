@@ -147,8 +147,9 @@ class AveragingJob(Job):
     A checkpoint holds an average, never parameters in between.
 
     Raises Error (SYNCD_E_UNSUPPORTED) for sharded parameters without `replica`, FSDP 1's, and bsp with backup
-    workers; a replica saves its checkpoints itself (torch.distributed.checkpoint). steps() raises Error (SYNCD_E_INVALID), which names the worker and the
-    parameter, where models differ or a parameter is not finite.
+    workers; a replica saves its checkpoints itself (torch.distributed.checkpoint). steps() raises Error
+    (SYNCD_E_INVALID), which names the worker and the parameter, where models differ or a parameter is not
+    finite.
     """
 
     form = "averaging"
