@@ -139,8 +139,10 @@ TimeUs Link::attempt_limit_max_us() const {
 TimeUs Link::attempt_limit_us() const {
   const TimeUs max_us = attempt_limit_max_us();
   if (!options_.several_daemons) return max_us;
-  const bool may_be_dead = phase_ == Phase::kConnecting || wish_.endpoint == silent_;
-  if (may_be_dead && was_up_ && failures_ < kFirstRounds) return kFailoverTimeoutUs;
+  const unsigned rounds = phase_ == Phase::kConnecting ? kFirstRounds
+                          : wish_.endpoint == silent_  ? kSilentRounds
+                                                       : 0;
+  if (was_up_ && failures_ < rounds) return kFailoverTimeoutUs;
   return std::min(max_us, kFirstHandshakeTimeoutUs << std::min(failures_, kDoublingsMax));
 }
 
@@ -443,6 +445,7 @@ std::size_t Link::learn(const std::string& endpoint) {
   };
   std::size_t place = take_place();
   if (place == wish_.endpoint) place = take_place();
+  if (place == silent_) silent_ = kNoEndpoint;
   all[place] = endpoint;
   errors_[place].clear();
   return place;

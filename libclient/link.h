@@ -40,13 +40,15 @@ inline constexpr TimeUs kFirstHandshakeTimeoutUs = 1'000'000;
 inline constexpr TimeUs kConnectTimeoutUs = 2'000'000;
 // Members that stand by refuse at once: attempts of one round start so far apart. One of them leads
 // within seconds, so the pause between rounds is short at first. A client that was served before
-// waits for a connection no longer than the last of these then, for the machine of the one that is
-// gone may be gone, too; nor for an answer of the one that fell silent, which may hang.
+// waits for a connection no longer than kFailoverTimeoutUs then, for the machine of the one that is
+// gone may be gone, too. Nor does it wait longer in the first kSilentRounds for an answer of the
+// one that fell silent, which may hang; it may also be a network that is back.
 inline constexpr TimeUs kEndpointSpacingUs = 100'000;
 inline constexpr TimeUs kFirstRoundsPauseMaxUs = 100'000;
 inline constexpr unsigned kFirstRounds = 32;
 inline constexpr TimeUs kRoundPauseMaxUs = 1'000'000;
 inline constexpr TimeUs kFailoverTimeoutUs = 300'000;
+inline constexpr unsigned kSilentRounds = 4;
 // Each shard of a cluster has a daemon of its own, and the others send us there (wire::Redirect). A
 // broken one may do so for ever: so many attempts in a row follow a redirect without a pause. What
 // was learned from redirects is bounded, too; the oldest endpoint makes room.

@@ -39,6 +39,7 @@ inline constexpr WorkerId kNoWorker = 0;
 inline constexpr TimeUs kExplainTimeoutUs = 1'000'000;
 // How often a join asks again while its place is held by an earlier connection of our own.
 inline constexpr TimeUs kRankRetryUs = 200'000;
+inline constexpr TimeUs kNoticedAfterUs = 5'000'000;  // the default of timeouts.heartbeat_timeout
 // How often a worker that wants to know is told for what its call waits.
 inline constexpr TimeUs kTellWaitUs = 10'000'000;
 // How long a begin waits for the job's start.

@@ -281,7 +281,10 @@ void Session::on_join_refused(Worker& worker, const wire::Error& error) {
 // daemon has noticed. False once that would have been noticed.
 bool Session::ask_again(Worker& worker) {
   if (worker.ask_until_us == kNever) {
-    worker.ask_until_us = now_ + kRankRetryUs + TimeUs{link_.welcome().heartbeat_timeout_ms} * 1000;
+    // A cluster's leader may let us give it up earlier than it notices that we have gone.
+    const TimeUs least_us = link_.several_daemons() ? kNoticedAfterUs : 0;
+    worker.ask_until_us = now_ + kRankRetryUs +
+                          std::max(TimeUs{link_.welcome().heartbeat_timeout_ms} * 1000, least_us);
   }
   if (now_ >= worker.ask_until_us) return false;
   worker.join_again_us = now_ + kRankRetryUs;

@@ -7,7 +7,7 @@ KIND  "copies": each rank has the whole model, and gradients are summed over the
       "fsdp": FSDP 2; on CPUs it takes a late torch
       Rank 1 of replica 1 is at fault, else as "copies": "swapped": its layers have other names; "dies": it is killed
       in its fifth averaging; "raises": it ends its block with an exception after two, and lives on (without sums of gradients, for
-      which the other one would wait)
+      which the other one would wait); "leaves": likewise by a break
 RANK, WORLD_SIZE and MASTER_PORT are the replica's own. Says "own N" after the Nth average of this process; at the
 end "N VALUE", where VALUE is what this rank's part of the parameters was.
 """
@@ -83,15 +83,19 @@ try:
                 print(f"own {len(seen)}", flush=True)
             if kind == "raises" and at_fault and len(seen) == 2:
                 raise ArithmeticError("as the test wants it")
+            if kind == "leaves" and at_fault and len(seen) == 2:
+                break
             optimizer.zero_grad()
             x = torch.randn(16, 8)
             (model(x) - x).square().mean().backward()
-            if kind not in ("parts", "fsdp", "raises"):
+            if kind not in ("parts", "fsdp", "raises", "leaves"):
                 for one in model.parameters():
                     dist.all_reduce(one.grad)
             optimizer.step()
             job.push()
 except ArithmeticError:
+    time.sleep(10**6)
+if kind == "leaves" and at_fault:
     time.sleep(10**6)
 if job.averagings != said:
     seen.append((job.averagings, part()))

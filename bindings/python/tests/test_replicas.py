@@ -91,7 +91,7 @@ def test_models_that_differ_in_one_place_are_refused_by_name(daemon, start):
         assert "where worker 0 has rank 1: 0.weight" in err
 
 
-@pytest.mark.parametrize("fault", ["dies", "raises"])
+@pytest.mark.parametrize("fault", ["dies", "raises", "leaves"])
 def test_a_rank_at_fault_ends_its_replica_and_holds_nobody_up(daemon, start, fault):
     first, second = (start(fault, replica, ENDLESS) for replica in range(REPLICAS))
     code, _, err = second[0].finish()

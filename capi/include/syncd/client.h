@@ -382,7 +382,7 @@ typedef struct syncd_join_options {
   syncd_inspect_callback on_inspect; /* NULL: this process does not answer inspections */
   uint32_t heartbeat_timeout_ms; /* after how long a silence of this process the daemon takes the
                            worker's connection for cut: 100 to 3600000; then worker_grace starts.
-                           0, or more than the daemon's (10 s): as the daemon says */
+                           0, or more than the daemon's (5 s): as the daemon says */
   uint32_t reserved_3;  /* 0 */
 } syncd_join_options;
 

@@ -187,7 +187,7 @@ std::vector<Setting> make_settings() {
           "A file with that user's password. Only its owner and group may be able to read it"),
       row<&Config::cluster, &Cluster::lease_us>(
           "cluster.lease", span(kLeaseMin, kLeaseMax),
-          "How long the cluster, and a worker, wait for a leader that is not heard"),
+          "How long the cluster waits for a leader that is not heard; workers wait no longer"),
       row<&Config::cluster, &Cluster::old_etcd>("cluster.etcd_old", boolean(), "Accept etcd 3.4"),
       row<&Config::cluster, &Cluster::shard>(
           "cluster.shard", number<std::uint32_t>(0, kShardsMax - 1),

@@ -34,7 +34,7 @@ from .errors import Error, Status, Unreachable, error_of
 # Who waits until a checkpoint is closed asks after pauses that double, up to the longest.
 _PAUSE_FIRST_S = 0.1
 _PAUSE_MAX_S = 2.0
-# How long a start waits for a daemon that it has lost.
+# How long a start waits for a daemon that it has lost, where the client does not say.
 _PATIENCE_S = 60.0
 
 _log = logging.getLogger("syncd")
@@ -406,7 +406,8 @@ def on_sigterm(worker: Worker, wait: float = 20.0) -> None:
 
 def ask_latest(client: Client, job: str | None, **options: Any) -> Checkpoint:
     """As client.latest_checkpoint(), also while its connection is lost: another daemon may be taking over."""
-    until = time.monotonic() + _PATIENCE_S
+    given = getattr(client, "_reconnect_s", None)
+    until = time.monotonic() + (_PATIENCE_S if given is None else given)
     while True:
         try:
             return client.latest_checkpoint(job, **options)

@@ -620,7 +620,9 @@ def _open(
     # code says), empty or unset.
     variable = os.environ.get("SYNCD_BEGIN_TIMEOUT_SEC")
     default_s = float(variable) if variable else begin_timeout
-    return Client(lib, made[0], default_s or math.inf, os.environ.get("SYNCD_ADDR") or address)
+    client = Client(lib, made[0], default_s or math.inf, os.environ.get("SYNCD_ADDR") or address)
+    client._reconnect_s = reconnect_timeout
+    return client
 
 
 def _bytes(data: Any, size: int) -> bytes:
@@ -643,6 +645,7 @@ class Client:
         self._lib = lib
         self._handle = handle
         self._begin_timeout_s = begin_timeout_s
+        self._reconnect_s: float | None = None  # as it was given
         self._pid = os.getpid()
         self._lock = threading.RLock()  # a signal handler may close the client
         self._joining: list[tuple[Any, int]] = []  # flag and thread of each join that is under way

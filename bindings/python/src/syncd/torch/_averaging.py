@@ -40,8 +40,6 @@ _LEAVE_S = 10.0  # how long the end waits for others who are still in the last a
 _TELL_S = 5.0
 _END_S = 1.0  # for threads that wait for somebody who has gone
 _ASK_S = 0.1  # a mate's store
-# Of all replicas: each is started by itself, under any name.
-_LAUNCH = ("replicas", 1)
 _FAILURES_MAX = 10  # in a row, without anybody lost: then something is wrong for good
 
 T = TypeVar("T")
@@ -360,7 +358,7 @@ class AveragingJob(Job):
     def _join_options(self) -> dict[str, Any]:
         options = {"views": True, "on_event": self._told, "data": self._address.encode()}
         if self._replica is not None:
-            options["launch"] = _LAUNCH
+            options["launch"] = ""  # none: each is started by itself, under any name
         return options
 
     def _begin(self) -> Step:
@@ -431,10 +429,10 @@ class AveragingJob(Job):
             wait = group.await_seen if self._all_have_it else group.await_whole
             with contextlib.suppress(Skipped):  # they end it themselves
                 self._run(group, wait, _LEAVE_S)
-        if error is not None and self._replica is not None:
-            self._replica.close()
 
     def _closed(self) -> None:
+        if self._replica is not None:
+            self._replica.close()
         self._helper.end(_END_S)
         self._made = []
         self._group = self._store = self._staging = None
@@ -666,7 +664,7 @@ class AveragingJob(Job):
         except (Skipped, Error) as error:
             failure = error
             tell()
-        self._replica.agree(failure, meanwhile)
+        self._replica.agree(failure, meanwhile, self._timeout + _LEAVE_S)
         return found  # type: ignore[no-any-return]
 
     def _by_group(

@@ -95,7 +95,7 @@ class Iteration(int):
 class Job:
     """A worker's part in a job of syncd.torch, made by run(); use it in a `with` statement.
 
-    worker     the syncd.Worker, once the `with` block is entered
+    worker     the syncd.Worker, once the `with` block is entered; on a replica's further ranks it has no calls
     model      the module that was given to run()
     iteration  of the latest step; -1 before the first
     resumed    whether the training continues from a checkpoint

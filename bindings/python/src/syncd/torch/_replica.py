@@ -20,7 +20,8 @@ from ._view_group import Skipped
 
 T = TypeVar("T")
 
-# The leader may wait at a barrier for so long. A mate that ends is noticed at once.
+# The leader may wait at a barrier for so long. A rank whose process ends is noticed at once, one whose machine is
+# off where they agree.
 _TIMEOUT = timedelta(days=1)
 _PAUSE_FIRST_S = 20e-6
 _PAUSE_MAX_S = 1e-3
@@ -73,15 +74,19 @@ class Replica:
         self._call(lambda: dist.all_gather_object(found, own, self._group))
         return found
 
-    def agree(self, failure: BaseException | None, meanwhile: Callable[[], None]) -> None:
+    def agree(
+        self, failure: BaseException | None, meanwhile: Callable[[], None], timeout_s: float
+    ) -> None:
         """Raises what has failed on a rank on all of them: an Error before anything else. Calls meanwhile()
-        until all have come."""
+        until all have come, for `timeout_s` at most."""
         failed = torch.tensor([0 if failure is None else 1])
 
         def reduce() -> None:
             work = dist.all_reduce(failed, dist.ReduceOp.MAX, self._group, async_op=True)
-            pause = _PAUSE_FIRST_S
+            pause, end = _PAUSE_FIRST_S, time.monotonic() + timeout_s
             while not work.is_completed():
+                if time.monotonic() > end:
+                    raise RuntimeError(f"not within {timeout_s:g} s")
                 meanwhile()
                 time.sleep(pause)
                 pause = min(2 * pause, _PAUSE_MAX_S)
@@ -97,7 +102,7 @@ class Replica:
             raise one
 
     def close(self) -> None:
-        """After a failure of this rank: the others' calls end with an Error."""
+        """When this rank leaves: later calls of the others end with an Error."""
         group, self._group = self._group, None
         if group is not None:
             with contextlib.suppress(RuntimeError, ValueError):
@@ -106,12 +111,13 @@ class Replica:
     def _call(self, collective: Callable[[], Any]) -> None:
         try:
             if self._group is None:
-                raise RuntimeError("this rank has failed")
+                raise RuntimeError("this rank has left")
             collective()
         except RuntimeError as error:
             raise error_of(
                 Status.E_BROKEN,
-                f"a rank of this replica has ended, or cannot be reached ({error}); start all of them again",
+                f"a rank of this replica has left, or cannot be reached ({error}); all must train equally many "
+                "batches; if one was lost, start all of them again",
             ) from error
 
 
