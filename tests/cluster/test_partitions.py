@@ -219,7 +219,7 @@ def disturb(cluster, net, leader, what):
         leader.signal(signal.SIGSTOP)
         return lambda: leader.signal(signal.SIGCONT)
     net.isolate("etcd", leader.name)
-    if what == "gone":  # as if its machine were off: nobody hears from it
+    if what == "gone":  # as if its machine were off
         net.isolate("work", leader.name)
     return net.heal
 

@@ -110,7 +110,7 @@ struct Member {
   std::map<Ticket, std::vector<Push>> in_change;
   Ticket settled = 0;
   Sequence snapshot_sequence = 0;
-  bool hands_over = false;  // it serves nobody any more, and ends
+  bool hands_over = false;  // it serves nobody, and its process ends soon
 };
 
 class World {

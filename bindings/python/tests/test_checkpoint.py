@@ -437,6 +437,7 @@ def test_a_start_outlasts_a_lost_connection(monkeypatch):
     monkeypatch.setattr(checkpoint, "_PAUSE_FIRST_S", 0.0)
 
     class Losing:
+        _reconnect_s = None
         calls = 0
 
         def latest_checkpoint(self, job, **options):

@@ -16,12 +16,8 @@ def own_address(daemon: str | Sequence[str] | None) -> str:
     """
     given = daemon or os.environ.get("SYNCD_ADDR") or ""
     for endpoint in given.split(",") if isinstance(given, str) else given:
-        kind, _, rest = endpoint.strip().rpartition("tcp:")[2].rpartition("tls:")
-        if not rest or rest.startswith("unix:"):
-            continue
-        rest = rest.removeprefix("//")
-        host = rest.rsplit(":", 1)[0] if re.search(r":[0-9]+$", rest) else rest
-        own = _towards(host.strip("[]"))
+        host = _host_of(endpoint)
+        own = _towards(host) if host else ""
         if own:
             return own
     name = socket.getfqdn()
@@ -34,9 +30,21 @@ def own_address(daemon: str | Sequence[str] | None) -> str:
 
 def is_of_this_machine(endpoint: str) -> bool:
     """Whether only this machine reaches it: a Unix socket, or one of the loopback."""
-    kind, _, rest = endpoint.strip().partition(":")
-    host = (rest if kind in ("tcp", "tls") else endpoint.strip()).removeprefix("//")
-    return kind == "unix" or re.match(r"127\.|localhost(:|$)|\[?::1", host) is not None
+    return _host_of(endpoint) == "" or is_loopback(_host_of(endpoint))
+
+
+def is_loopback(host: str) -> bool:
+    return host == "localhost" or re.match(r"127\.|\[?::1", host) is not None
+
+
+def _host_of(endpoint: str) -> str:
+    """Empty for a Unix socket."""
+    rest = endpoint.strip().rpartition("tcp:")[2].rpartition("tls:")[2]
+    if rest.startswith("unix:"):
+        return ""
+    rest = rest.removeprefix("//")
+    host = rest.rsplit(":", 1)[0] if re.search(r":[0-9]+$", rest) else rest
+    return host.strip("[]")
 
 
 def _towards(host: str) -> str:

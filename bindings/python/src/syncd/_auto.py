@@ -29,6 +29,7 @@ import time
 from datetime import timedelta
 from typing import Any, Callable, Iterator, Mapping, NamedTuple
 
+from ._address import is_loopback
 from ._private import private_directory, write_private
 from ._programs import ProgramNotFound, find_program
 from .errors import Error, Invalid, Status, error_of
@@ -111,11 +112,7 @@ def _is_on_several(
         nodes = _number(environment, "SLURM_STEP_NUM_NODES", 1)
         return (nodes or _number(environment, "SLURM_NNODES", 1) or 1) > 1
     master = environment.get("MASTER_ADDR", "")
-    return bool(master) and not _is_loopback(master)
-
-
-def _is_loopback(host: str) -> bool:
-    return host == "localhost" or re.match(r"127\.|\[?::1", host) is not None
+    return bool(master) and not is_loopback(master)
 
 
 # ---- What is published ---------------------------------------------------------------------------
@@ -369,7 +366,7 @@ def host_for_others(master: str) -> Host:
     with contextlib.suppress(OSError):
         for family, _, _, _, address in socket.getaddrinfo(master, 0, 0, socket.SOCK_STREAM):
             numeric = str(address[0])
-            if _is_loopback(numeric) and not _is_loopback(master):
+            if is_loopback(numeric) and not is_loopback(master):
                 return Host("0.0.0.0", master)  # Debian's /etc/hosts: the own name is 127.0.1.1
             with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as probe:
                 probe.bind((numeric, 0))

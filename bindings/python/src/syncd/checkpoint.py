@@ -406,7 +406,7 @@ def on_sigterm(worker: Worker, wait: float = 20.0) -> None:
 
 def ask_latest(client: Client, job: str | None, **options: Any) -> Checkpoint:
     """As client.latest_checkpoint(), also while its connection is lost: another daemon may be taking over."""
-    given = getattr(client, "_reconnect_s", None)
+    given = client._reconnect_s
     until = time.monotonic() + (_PATIENCE_S if given is None else given)
     while True:
         try:

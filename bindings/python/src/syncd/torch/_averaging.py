@@ -523,8 +523,9 @@ class AveragingJob(Job):
         if len(members) > 1:
             # The others may not hear of the loss: it comes back before they ask.
             first = members[0].address
-            of_place = [first] if self._replica is None else self._mates_of.get(first, [])[self._place :][:1]
-            self._tell(of_place, f"{plan.name}/failed", not lost)
+            ranks = [first] if self._replica is None else self._mates_of.get(first)
+            if ranks:  # else nobody has met in this view
+                self._tell([ranks[self._place]], f"{plan.name}/failed", not lost)
         self._failures = 0 if lost else self._failures + 1
         _log.warning("%s: the averaging of view %d is skipped: %s", self._who(), self._view, why)
         if self._failures >= _FAILURES_MAX:

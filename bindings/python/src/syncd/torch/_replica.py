@@ -16,15 +16,13 @@ import torch.distributed as dist
 
 from ..client import Pushed
 from ..errors import Error, Status, error_of
-from ._view_group import Skipped
+from ._view_group import Skipped, await_work
 
 T = TypeVar("T")
 
 # The leader may wait at a barrier for so long. A rank whose process ends is noticed at once, one whose machine is
 # off where they agree.
 _TIMEOUT = timedelta(days=1)
-_PAUSE_FIRST_S = 20e-6
-_PAUSE_MAX_S = 1e-3
 
 
 class Replica:
@@ -83,14 +81,14 @@ class Replica:
 
         def reduce() -> None:
             work = dist.all_reduce(failed, dist.ReduceOp.MAX, self._group, async_op=True)
-            pause, end = _PAUSE_FIRST_S, time.monotonic() + timeout_s
-            while not work.is_completed():
+            end = time.monotonic() + timeout_s
+
+            def check() -> None:
                 if time.monotonic() > end:
                     raise RuntimeError(f"not within {timeout_s:g} s")
                 meanwhile()
-                time.sleep(pause)
-                pause = min(2 * pause, _PAUSE_MAX_S)
-            work.wait()
+
+            await_work(work, check)
 
         self._call(reduce)
         if failed.item() == 0:
@@ -122,7 +120,7 @@ class Replica:
 
 
 class Joined(NamedTuple):
-    """A mate's place of a worker: that of its leader."""
+    """What a mate has instead of a worker: its leader's numbers."""
 
     job: str
     rank: int
@@ -136,7 +134,7 @@ class Joined(NamedTuple):
 
 
 class Nobody:
-    """A mate's place of a client."""
+    """What a mate has instead of a client."""
 
     address = None
 

@@ -151,14 +151,24 @@ class ViewGroup:
 def finish(group: Any, work: Any, check: Callable[[], None]) -> None:
     """Waits for a collective. Not in its wait(): a thread that is in there when the process ends, and is
     woken by the end of another process, takes this one down with an abort."""
-    pause = _PAUSE_FIRST_S
     ask = time.monotonic() + _ASK_S
-    while not work.is_completed():
+
+    def check_all() -> None:
+        nonlocal ask
         check()
         # One that has skipped does not come, though no notice may say why: another was lost, and came back.
         if time.monotonic() > ask:
             group.check_failed()
             ask = time.monotonic() + _ASK_S
+
+    await_work(work, check_all)
+
+
+def await_work(work: Any, check: Callable[[], None]) -> None:
+    """Waits for a collective, with check() called meanwhile."""
+    pause = _PAUSE_FIRST_S
+    while not work.is_completed():
+        check()
         time.sleep(pause)
         pause = min(2 * pause, _PAUSE_MAX_S)
     work.wait()  # raises what went wrong
