@@ -22,6 +22,7 @@ constexpr std::size_t kItemsMax = 8;  // longer lists take the generic way
 // The values of a message are its id and its fields. So the calls of a worker have the same numbers
 // for the same values, and all are read as a Push.
 constexpr std::size_t kId = 0;
+constexpr std::size_t kIteration = 2;  // of a worker's calls
 constexpr std::size_t kValuesMax = 7;
 constexpr unsigned kAlways = UINT32_MAX;
 
@@ -104,6 +105,7 @@ class Layout {
   // Whether the payload, which has the right size, has this layout.
   bool matches(const std::uint8_t* payload) const {
     Chunk differs = (load<Chunk>(payload + last()) & last_same_) ^ last_frame_;
+#pragma GCC unroll 4
     for (std::size_t i = 0; i * sizeof(Chunk) < last(); ++i) {
       differs |= (load<Chunk>(payload + i * sizeof(Chunk)) & same_[i]) ^ frame_[i];
     }
@@ -114,7 +116,11 @@ class Layout {
   std::size_t place(std::size_t value) const { return at_[value]; }
   template <class T>
   void get(std::size_t value, const std::uint8_t* payload, T& number, T absent = {}) const {
-    number = place(value) != 0 ? load<T>(payload + place(value)) : absent;
+    if (place(value) != 0) {
+      std::memcpy(&number, payload + place(value), sizeof number);
+    } else {
+      number = absent;
+    }
   }
   template <class T>
   void set(std::size_t value, T number, std::uint8_t* payload) const {
@@ -127,6 +133,7 @@ class Layout {
     std::memcpy(to, &size_, sizeof size_);
     to += sizeof size_;
     const std::size_t last = this->last();  // which writing does not change
+#pragma GCC unroll 4
     for (std::size_t i = 0; i * sizeof(Chunk) < last; ++i) {
       std::memcpy(to + i * sizeof(Chunk), &frame_[i], sizeof(Chunk));
     }
@@ -206,11 +213,13 @@ unsigned count_sets() {
   return sets;
 }
 
+// The first `values` of the message.
 template <class M>
 SYNCD_INLINE inline void read(const Layout& layout, unsigned set, const std::uint8_t* payload,
-                              M& message) {
+                              M& message, std::size_t values = kValuesMax) {
   for_each_value(message, [&](auto of, auto& field, std::size_t value,
                               [[maybe_unused]] unsigned bit) SYNCD_INLINE {
+    if (value > values) return;
     using T = std::decay_t<decltype(field)>;
     if constexpr (kIsVector<T>) {
       field.resize(set >> bit);
@@ -381,13 +390,18 @@ inline const Layouts& layouts() {
 
 }  // namespace
 
-Hot read_hot(std::span<const std::uint8_t> payload, std::uint64_t& id, Push& push) {
+void read_hot(std::span<const std::uint8_t> payload, HotCall& call) {
   constexpr auto kCalls = static_cast<std::size_t>(Hot::kConsumed);
   const Known* known = layouts().find(payload);
-  if (known == nullptr || known->type >= kCalls) return Hot::kNone;
-  known->layout.get(kId, payload.data(), id);
-  read(known->layout, known->set, payload.data(), push);
-  return static_cast<Hot>(known->type + 1);
+  call.kind = Hot::kNone;
+  if (known == nullptr || known->type >= kCalls) return;
+  call.kind = static_cast<Hot>(known->type + 1);
+  known->layout.get(kId, payload.data(), call.id);
+  if (call.kind == Hot::kPush) {
+    read(known->layout, known->set, payload.data(), call.push);
+  } else {
+    read(known->layout, known->set, payload.data(), call.push, kIteration);
+  }
 }
 
 bool decode_hot(std::span<const std::uint8_t> payload, Message& message) {

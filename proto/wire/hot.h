@@ -17,15 +17,21 @@ namespace syncd::wire {
 
 enum class Hot : std::uint8_t { kNone, kPush, kBegin, kTargets, kCollect, kConsumed };
 
+struct HotCall {
+  Hot kind = Hot::kNone;
+  std::uint64_t id = 0;
+  Push push;  // of all but a Push, its worker and iteration are those of the call
+};
+
 // Reads a frame's payload (without the length prefix) if it is one of these calls, of a layout that
-// is known; of all but a Push, `push` has worker and iteration. What is read is what decode() would
-// give.
-Hot read_hot(std::span<const std::uint8_t> payload, std::uint64_t& id, Push& push);
+// is known; else `call` is of kind kNone. What is read is what decode() would give.
+void read_hot(std::span<const std::uint8_t> payload, HotCall& call);
 
 // take(call) with what read_hot() has read.
 template <class Take>
-void visit_hot(Hot kind, const Push& push, const Take& take) {
-  switch (kind) {
+void visit_hot(const HotCall& hot, const Take& take) {
+  const Push& push = hot.push;
+  switch (hot.kind) {
     case Hot::kNone:
       return;
     case Hot::kPush:

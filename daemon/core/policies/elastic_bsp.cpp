@@ -326,7 +326,10 @@ class ElasticBsp final : public Policy {
     IntervalPredictor predictor;
   };
 
-  Place& at(Rank rank) { return places_.get(rank, settings_.predictor); }
+  Place& at(Rank rank) {
+    Place* place = places_.find(rank);
+    return place != nullptr ? *place : places_.get(rank, settings_.predictor);
+  }
   const Place& known(Rank rank) const {
     static const Place kNone;
     const Place* place = places_.find(rank);

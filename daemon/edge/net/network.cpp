@@ -162,16 +162,15 @@ void Network::resume_accepting() {
 bool Network::on_payload(Connection& connection, std::span<const std::uint8_t> payload) {
   ++stats_.frames_in;
   stats_.bytes_in += payload.size() + sizeof(std::uint32_t);
-  RequestId id = 0;
-  const wire::Hot kind = wire::read_hot(payload, id, push_);
-  if (kind == wire::Hot::kNone || id == 0 || connection.client_share == nullptr) {
+  wire::read_hot(payload, hot_);
+  if (hot_.kind == wire::Hot::kNone || hot_.id == 0 || connection.client_share == nullptr) {
     return take_message(connection, payload);
   }
   if (uncharged_++ == 0) {
     meter_.begin();
     frames_out_before_ = stats_.frames_out;
   }
-  handler_.on_hot(connection.id(), connection.identity, id, kind, push_, meter_.begun_ns());
+  handler_.on_hot(connection.id(), connection.identity, hot_, meter_.begun_ns());
   if (uncharged_ < kChargedTogether &&
       stats_.frames_out - frames_out_before_ <= 2 * kChargedTogether) {
     return false;

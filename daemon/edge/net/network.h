@@ -40,10 +40,10 @@ class FrameHandler {
   virtual void on_message(ConnectionId connection, wire::Message&& message) = 0;
   // The same of a call of which there are many (see wire::visit_hot()): `at_ns` is what the
   // monotonic clock said before the first of those that came together.
-  virtual void on_hot(ConnectionId connection, const Identity& identity, RequestId id,
-                      wire::Hot kind, const wire::Push& push, std::uint64_t at_ns) {
+  virtual void on_hot(ConnectionId connection, const Identity& identity, const wire::HotCall& hot,
+                      std::uint64_t at_ns) {
     (void)identity, (void)at_ns;
-    wire::visit_hot(kind, push, [&](const auto& call) { on_message(connection, {id, call}); });
+    wire::visit_hot(hot, [&](const auto& call) { on_message(connection, {hot.id, call}); });
   }
   // Where the clients of another shard are to go.
   virtual wire::Redirect whereabouts(std::uint32_t shard) { return {shard, {}, 0}; }
@@ -250,7 +250,7 @@ class Network final : private ConnectionHost {
   CostMeter meter_;
   wire::Encoder encoder_;
   wire::Message message_;  // the one being handled; kept for its memory
-  wire::Push push_;
+  wire::HotCall hot_;
   // The hot messages of a read that are being handled and not charged for yet; 0: none.
   std::size_t uncharged_ = 0;
   std::uint64_t frames_out_before_ = 0;

@@ -112,8 +112,8 @@ class Server final : private net::FrameHandler, private Core::Host {
   enum class Phase { kServing, kDraining, kClosing };
 
   // net::FrameHandler
-  void on_hot(ConnectionId connection, const net::Identity& identity, RequestId id, wire::Hot kind,
-              const wire::Push& push, std::uint64_t at_ns) override;
+  void on_hot(ConnectionId connection, const net::Identity& identity, const wire::HotCall& hot,
+              std::uint64_t at_ns) override;
   void on_message(ConnectionId connection, wire::Message&& message) override;
   void on_closed(ConnectionId connection, const std::string& reason, bool by_peer) override;
   void on_turn_end() override;

@@ -34,11 +34,12 @@ const std::string& job_of(const Message& body) {
 
 }  // namespace
 
-void Server::on_hot(ConnectionId connection, const net::Identity& identity, RequestId id,
-                    wire::Hot kind, const wire::Push& push, std::uint64_t at_ns) {
-  const Caller caller{connection, id};
-  if (access_.hides(identity, push.worker.job)) return hide_job(caller, push.worker);
-  wire::visit_hot(kind, push, [&](const auto& call) { core_.on_call(caller, call, at(at_ns)); });
+void Server::on_hot(ConnectionId connection, const net::Identity& identity,
+                    const wire::HotCall& hot, std::uint64_t at_ns) {
+  const Caller caller{connection, hot.id};
+  const wire::WorkerRef& worker = hot.push.worker;
+  if (access_.hides(identity, worker.job)) return hide_job(caller, worker);
+  wire::visit_hot(hot, [&](const auto& call) { core_.on_call(caller, call, at(at_ns)); });
 }
 
 void Server::on_message(ConnectionId connection, wire::Message&& message) {
