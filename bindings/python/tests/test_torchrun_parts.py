@@ -10,10 +10,9 @@ from datetime import timedelta
 import pytest
 
 import syncd
-from syncd import _address, _rendezvous, _round_store
+from syncd import Round, Step, _address, _rendezvous, _round_store
 from syncd._rendezvous import Core, Failures, Finished, TimedOut, launch_name, read_settings
 from syncd._round_store import AGAIN, Line, RoundStore, StoreLost
-from syncd.client import Round, Step
 
 PATIENCE_S = 60
 

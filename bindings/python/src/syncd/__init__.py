@@ -17,16 +17,15 @@ from ._library import LibraryNotFound, library_version
 from ._observe import Observer, observe
 from ._programs import ProgramNotFound
 from ._server import Server, serve
-from .client import (
+from ._values import (
     Checkpoint,
     CheckpointShard,
-    Client,
     Event,
     EventKind,
     Explanation,
     Member,
-    Members,
     MemberState,
+    Members,
     Pushed,
     Round,
     Step,
@@ -34,9 +33,8 @@ from .client import (
     View,
     ViewMember,
     WaitedFor,
-    Worker,
-    connect,
 )
+from .client import Client, Worker, connect
 from .errors import (
     Cancelled,
     Closed,

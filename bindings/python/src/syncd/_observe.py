@@ -12,7 +12,8 @@ import threading
 import time
 from typing import Any, Callable, Iterator, Literal, Sequence
 
-from .client import Client, Event, EventKind, Worker, connect
+from ._values import Event, EventKind
+from .client import Client, Worker, connect
 from .errors import Error, Status
 
 _log = logging.getLogger("syncd")

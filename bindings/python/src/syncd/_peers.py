@@ -31,7 +31,7 @@ import weakref
 from typing import Any, Callable, Iterable, NamedTuple
 
 from . import _same_machine
-from .client import Member, Members, MemberState
+from ._values import Member, MemberState, Members
 from .errors import Error, Status
 from .update_queue import UpdateQueue
 

@@ -17,6 +17,7 @@ import weakref
 from datetime import timedelta
 from typing import Any, Callable, Iterator, NamedTuple, Protocol
 
+from . import _values
 from . import client as _client
 from ._address import own_address
 from ._round_store import CONFIRMED, LIVES, Line, RoundStore, StoreLost
@@ -233,7 +234,7 @@ class Member:
             _compare_policies(settings, self._worker.policy)
         return self._worker
 
-    def begin(self, data: bytes) -> _client.Step:
+    def begin(self, data: bytes) -> _values.Step:
         """Waits for the next round. Raises TimedOut, and errors of syncd's."""
         said = self._lacking_since = time.monotonic()
         attempts = 0
@@ -275,7 +276,7 @@ class Member:
         elif (waited := time.monotonic() - self._lacking_since) >= self._settings.join_timeout:
             raise TimedOut(f"no round after {waited:.0f} s (join_timeout): {why}")
 
-    def round(self) -> _client.Round:
+    def round(self) -> _values.Round:
         assert self._worker is not None
         return self._worker.round()
 
@@ -373,9 +374,9 @@ class _Round:
         self.finished = False
         self.broken_here = ""
 
-    def state(self) -> _client.Round:
-        found: _client.Round = self._member.round()
-        return found if found.number == self.number else _client.Round(self.number, 0, 0)
+    def state(self) -> _values.Round:
+        found: _values.Round = self._member.round()
+        return found if found.number == self.number else _values.Round(self.number, 0, 0)
 
     def is_broken(self) -> bool:
         return bool(self.broken_here) or self.state().gone > 0
@@ -478,9 +479,9 @@ class Core:
         self._tell_workers(step.view)
         return entered
 
-    def _begin(self, data: bytes) -> _client.Step:
+    def _begin(self, data: bytes) -> _values.Step:
         try:
-            step: _client.Step = self._member.begin(data)
+            step: _values.Step = self._member.begin(data)
             return step
         except TimedOut as error:
             raise self._failures.timeout(str(error)) from error
@@ -505,7 +506,7 @@ class Core:
             reason = f"this agent's workers have failed, and it cannot start them again: {reason}"
         raise self._failures.closed(reason)
 
-    def _meet(self, step: _client.Step, server: Any) -> Entered | None:
+    def _meet(self, step: _values.Step, server: Any) -> Entered | None:
         """All members connect to the first one's store and confirm there; None: one was lost before."""
         round_ = self._round = _Round(self._member, step.view, self._has_failed)
         try:

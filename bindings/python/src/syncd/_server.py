@@ -11,8 +11,9 @@ import weakref
 from types import TracebackType
 from typing import Any, Literal, Sequence
 
+from ._arguments import c_text, timeout_ms_of
+from ._callbacks import close_listening
 from ._library import ffi, load_server
-from .client import _close_listening, _text, _timeout_ms
 from .errors import Error, Status, error_of, take_error
 
 _log = logging.getLogger("syncd")
@@ -27,7 +28,7 @@ def _stop_running() -> None:
     """A server must have ended before the process does."""
     servers = list(_running)
     if servers:
-        _close_listening()  # so that clients do not wait for a daemon that will not come back
+        close_listening()  # so that clients do not wait for a daemon that will not come back
     for server in servers:
         if server._pid == os.getpid():
             try:
@@ -68,7 +69,7 @@ class Server:
         stopped already. Raises Error (SYNCD_E_STORE: not everything could be written; it has
         stopped all the same) and Invalid.
         """
-        timeout_ms = _timeout_ms("timeout", timeout)
+        timeout_ms = timeout_ms_of("timeout", timeout)
         if self._pid != os.getpid():
             raise error_of(Status.E_FORKED, "stop: this process was forked from the server's")
         with self._lock:
@@ -132,10 +133,10 @@ def serve(
         raise error_of(Status.E_INVALID, f"log_level={log_level!r}; allowed: {allowed} or None")
     options = ffi.new("syncd_server_options *")
     options.struct_size = ffi.sizeof("syncd_server_options")
-    options.config = _text("config", config, keep)
-    options.tcp = _text("tcp", tcp, keep)
-    options.unix_path = _text("unix", unix, keep)
-    options.store = _text("store", store, keep)
+    options.config = c_text("config", config, keep)
+    options.tcp = c_text("tcp", tcp, keep)
+    options.unix_path = c_text("unix", unix, keep)
+    options.store = c_text("store", store, keep)
     options.log_level = 0 if log_level is None else _LEVELS.index(log_level) + 1
     options.flags = _LOG_STDERR if log else 0
     lib = load_server()

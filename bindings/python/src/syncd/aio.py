@@ -38,7 +38,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, AsyncIterator, Callable, TypeVar
 
 from . import client as _client
-from .client import Explanation, Members, Pushed, Round, Step, Update, View
+from ._values import Explanation, Members, Pushed, Round, Step, Update, View
 from .errors import Status, Timeout, error_of
 
 _Result = TypeVar("_Result")

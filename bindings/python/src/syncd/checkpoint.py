@@ -28,7 +28,8 @@ import threading
 import time
 from typing import Any, Callable, Iterator, NamedTuple
 
-from .client import Checkpoint, Client, Step, Worker
+from ._values import Checkpoint, Step
+from .client import Client, Worker
 from .errors import Error, Status, Unreachable, error_of
 
 # Who waits until a checkpoint is closed asks after pauses that double, up to the longest.

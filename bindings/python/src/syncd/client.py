@@ -6,30 +6,53 @@ made in pieces, so that Ctrl-C and other signal handlers of Python run between t
 
 from __future__ import annotations
 
-import asyncio
-import atexit
 import contextlib
-import enum
 import logging
 import math
 import os
 import re
-import sys
 import threading
 import time
 import weakref
 from types import TracebackType
-from typing import Any, Callable, Iterator, Literal, NamedTuple, Sequence
+from typing import Any, Callable, Iterator, Literal, Sequence
 
+from ._arguments import (
+    INT64_MAX,
+    bytes_of,
+    c_integer,
+    c_text,
+    hang_after_ms_of,
+    option_ms_of,
+    take_launch,
+    take_resume,
+    text_of,
+    timeout_ms_of,
+)
+from ._callbacks import event_callback, inspect_callback, listeners
 from ._library import ffi, load
 from ._stacks import stacks
-from .errors import Closed, Error, Status, Timeout, Unreachable, error_of, take_error
+from ._values import (
+    Checkpoint,
+    CheckpointShard,
+    Event,
+    EventKind,
+    Explanation,
+    Member,
+    MemberState,
+    Members,
+    Pushed,
+    Round,
+    Step,
+    Update,
+    View,
+    ViewMember,
+    WaitedFor,
+)
+from .errors import Closed, Error, Status, Timeout, Unreachable, error_of, first_line, is_failure, take_error
 
-_WAIT_FOREVER = -1
-_TIMEOUT_DEFAULT = -2
 _RANK_ANY = -1
 _MARK_COMPUTED = 1
-_INT64_MAX = 2**63 - 1
 _SHARDS_MAX = 2**32 - 1
 # What a join's re-sync flag holds until the library has written its first 0 into it. It does that in
 # the caller's call, when it has taken hold of the client and no longer needs the handle.
@@ -43,444 +66,8 @@ _SLICE_S_MAX = 4.0
 _SAY_S = 10.0
 
 _LEAVE_KINDS = ("left", "finished", "failed", "preempted")
-_RESUMES = ("auto", "new", "continue")
 
 _log = logging.getLogger("syncd")
-
-
-class Step(NamedTuple):
-    """What begin() granted."""
-
-    iteration: int
-    """The iteration to run now, from 0."""
-    pull: bool
-    """Parameters changed since this worker's last pull: renew them."""
-    barrier: bool
-    """A planned global synchronization has just happened (elastic_bsp)."""
-    skip: bool
-    """The iteration moved ahead of the one that was due: renew the parameters first."""
-    stop: bool
-    """The job has ended: do not compute, leave."""
-    staleness: int
-    """Iterations by which this worker is ahead of the slowest active one."""
-    view: int = 0
-    """Jobs with views, as are the next three: the view's number, from 1. Else 0."""
-    view_rank: int = 0
-    """This worker's place in it, from 0."""
-    view_size: int = 0
-    """How many are in it."""
-    view_data: bytes = b""
-    """What the view's first gave to begin(data=...)."""
-    reason: str = ""
-    """For people. With `stop`: why; it begins with "finished" where the others have ended their work.
-    Else: why the view is another than before."""
-    resumed: bool = False
-    """The first step of a group that was started again, which goes on at this iteration, beyond 0: begin
-    with the model of that iteration."""
-    checkpoint: int = 0
-    """Save the parameters as they are now, before this iteration, as this checkpoint; 0: do not."""
-
-
-class CheckpointShard(NamedTuple):
-    """One part of a checkpoint."""
-
-    shard: int
-    rank: int
-    """Of the worker that saved it."""
-    iteration: int
-    """The one that this worker was about to begin: where to continue."""
-    location: str
-
-
-class Checkpoint(NamedTuple):
-    """The latest complete checkpoint of a job."""
-
-    number: int
-    """Within its epoch, from 1; 0: none is complete."""
-    epoch: int
-    iteration: int
-    """The lowest of its shards'; -1: none is complete."""
-    completed: float
-    """When, in seconds since the Unix epoch."""
-    shards: tuple[CheckpointShard, ...]
-    open: int
-    """The checkpoint that workers save now; 0: none."""
-    closed: int
-    """The latest one that is complete or was given up; 0: none."""
-    closed_reason: str
-    """Why it was given up; empty: it is complete."""
-    shard_count: int = 0
-    """How many shards it has; `shards` has those that were asked for."""
-
-
-class ViewMember(NamedTuple):
-    """One worker of a view."""
-
-    rank: int
-    """Its place in the view."""
-    name: str
-    host: str
-    data: bytes
-    """What it gave to begin(data=...)."""
-
-
-class View(NamedTuple):
-    """Workers that were granted together."""
-
-    number: int
-    reason: str
-    """Why it is another than the one before, for people."""
-    members: tuple[ViewMember, ...]
-    """In the order of their places."""
-
-
-class Round(NamedTuple):
-    """What has become of the latest view that was granted to a worker."""
-
-    number: int
-    """0: none was granted."""
-    gone: int
-    """Members of it that were lost, failed, were preempted, left, were excluded or made spare, or began
-    anew: it is broken. Finished ones are not counted."""
-    room: int
-    """Workers that wait and could be taken into the next."""
-
-
-class Pushed(NamedTuple):
-    """What became of a push."""
-
-    iteration: int
-    late: bool
-    """The others have gone on without this update: drop the gradient."""
-
-
-class WaitedFor(NamedTuple):
-    """One worker that another one waits for."""
-
-    rank: int
-    name: str
-    host: str
-    clock: int
-    """Iterations completed; decentralized: the iteration it is in."""
-    last_push_age: float | None
-    """Seconds since its last push; None: it has not pushed yet."""
-    state: str
-    """For people: "in iteration 8 for 41.2 s", "disconnected 3.2 s ago", "not joined", ..."""
-
-
-class Explanation(NamedTuple):
-    """Why a call is not answered yet. str() gives the text."""
-
-    text: str
-    """The whole as one sentence."""
-    rule: str
-    """The policy, or "start" while the job has not begun."""
-    iteration: int
-    """The one that was asked for."""
-    waiting: float
-    """Seconds since then."""
-    ranks: str
-    """All who are waited for, as ranges: "4, 23, 40-47"."""
-    count: int  # type: ignore[assignment]  # in place of tuple's method
-    """How many they are."""
-    workers: tuple[WaitedFor, ...]
-    """The first 8 of them at most, in rank order."""
-
-    def __str__(self) -> str:
-        return self.text
-
-
-class Update(NamedTuple):
-    """One update to reduce."""
-
-    rank: int
-    """Whose it is; this worker's own is among them."""
-    iteration: int
-    """The sender's iteration."""
-    weight: float
-    """Its share in the reduced parameters; those of one answer sum up to 1."""
-
-
-class MemberState(enum.IntEnum):
-    """What has become of a member."""
-
-    ACTIVE = 0
-    """Connected."""
-    DISCONNECTED = 1
-    """Its connection is gone; its place is kept for exit_grace, or worker_grace if it was silent."""
-    LEFT = 2
-    """Its place is free."""
-    LOST = 3
-    """Given up; its place is free, and it may come back."""
-
-
-class Member(NamedTuple):
-    """One member of a job."""
-
-    rank: int
-    state: MemberState
-    clock: int
-    """Iterations completed; decentralized: the iteration it is in."""
-    name: str
-    host: str
-    data: bytes
-    """What it gave to join(data=...)."""
-
-
-class Members(NamedTuple):
-    """Who takes part in a job."""
-
-    version: int
-    """Every change up to it is in the list. It grows with every change."""
-    members: tuple[Member, ...]
-    """In rank order."""
-
-
-class EventKind(enum.IntEnum):
-    """What on_event is called for."""
-
-    RESYNC = 1
-    """should_resync() is true now, for `iteration`."""
-    MEMBERS = 2
-    """Somebody has joined, left, been lost, cut off or come back, or shows other data: members()
-    says who is there. Told once until members() is called again."""
-    PLAN = 3
-    """elastic_bsp has planned when all meet next: this worker after its push of `iteration`."""
-    STOP = 4
-    """The job was stopped or has finished."""
-    ROUND = 5
-    """round() has news of the round `version`."""
-    STRAGGLER = 6
-    """The iterations of a worker, `rank`, take `factor` times their usual time, beside the others',
-    or their usual time again (`recovered`). Told to that worker, and to the one of lowest rank that
-    has an on_event."""
-    HANG = 7
-    """A worker of a job under observation has waited for hang_after: `text` says for whom, `rank` is
-    the first of them (None: all are in the same state). Told to all, and again when others are
-    at fault than before."""
-
-
-_EVENT_KINDS = frozenset(EventKind)
-
-
-class Event(NamedTuple):
-    """Something that a worker is told without asking."""
-
-    kind: EventKind
-    iteration: int | None
-    """RESYNC, PLAN, HANG."""
-    wait: float | None
-    """PLAN: for how many seconds the first to arrive waits, as foreseen; None: not known."""
-    version: int | None
-    """MEMBERS: of the list as it is now. ROUND: the round's number."""
-    rank: int | None = None
-    """STRAGGLER: of whom. HANG: who is at fault, or the first of them."""
-    recovered: bool = False
-    """STRAGGLER: it computes as usual again."""
-    factor: float | None = None
-    """STRAGGLER: how many times its usual time its iterations take."""
-    since: float | None = None
-    """STRAGGLER: since when, as time.time() counts."""
-    text: str | None = None
-    """STRAGGLER, HANG: as a sentence, with the worker's name and host."""
-
-
-def _about_others(raw: Any) -> tuple[Any, ...]:
-    """What an event of kind STRAGGLER or HANG says besides."""
-    if raw.kind == EventKind.HANG:
-        return None if raw.rank < 0 else raw.rank, False, None, None, _decoded(raw.text)
-    if raw.kind != EventKind.STRAGGLER:
-        return ()
-    return raw.rank, raw.recovered != 0, raw.factor, raw.since_us / 1e6, _decoded(raw.text)
-
-
-# Clients whose thread may call into Python: that must be over before the interpreter ends.
-_listening: weakref.WeakSet[Client] = weakref.WeakSet()
-
-
-# The threads that are in a call of on_event. A client's own thread is among them when its callback
-# has closed the client, which then cannot wait for it.
-_telling: dict[int, None] = {}
-os.register_at_fork(after_in_child=_telling.clear)
-
-
-@atexit.register
-def _close_listening() -> None:
-    for client in list(_listening):
-        client.close()
-    while _telling.keys() - {threading.get_ident()}:
-        time.sleep(0.001)
-
-
-def _event_callback(client: weakref.ref[Client], on_event: Callable[[Event], object]) -> Any:
-    """`on_event` as the library calls it. What it raises goes where exceptions of threads go."""
-
-    def take(raw: Any, _: Any) -> None:
-        if raw.kind not in _EVENT_KINDS:
-            return  # of a newer library
-        # Events of the client's other workers may come after the one whose callback closed it.
-        listening = client()
-        if listening is None or listening.closed:
-            return
-        del listening  # on_event may drop the last reference
-        thread = threading.get_ident()
-        _telling[thread] = None
-        try:
-            on_event(
-                Event(
-                    EventKind(raw.kind),
-                    None if raw.iteration < 0 else raw.iteration,
-                    None if raw.wait_us < 0 else raw.wait_us / 1e6,
-                    None if raw.version == 0 else raw.version,
-                    *_about_others(raw),
-                )
-            )
-        except BaseException:  # nobody is there who could catch it
-            threading.excepthook(
-                threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread()))
-            )
-        finally:
-            # As the last thing, and by a statement that lets no other thread run after it.
-            if thread in _telling:
-                del _telling[thread]
-
-    return ffi.callback("syncd_event_callback", take)
-
-
-def _inspect_callback(on_inspect: Callable[[], str]) -> Any:
-    """`on_inspect` as the library calls it. What it raises is the answer."""
-
-    def take(text: Any, capacity: int, _: Any) -> int:
-        thread = threading.get_ident()
-        _telling[thread] = None
-        try:
-            try:
-                said = on_inspect()
-            except BaseException as error:
-                said = f"on_inspect raised {type(error).__name__}: {error}"
-            data = said.encode(errors="replace")[:capacity]
-            ffi.memmove(text, data, len(data))
-            return len(data)
-        finally:
-            if thread in _telling:
-                del _telling[thread]
-
-    return ffi.callback("syncd_inspect_callback", take, error=0)
-
-
-def _hang_after_ms(seconds: float | Literal["auto"] | None) -> int:
-    if seconds is None:
-        return 0
-    if seconds == "auto":
-        return -1
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-        kind = type(seconds).__name__
-        raise TypeError(f'hang_after is of type {kind}; allowed: a number of seconds, "auto" or None')
-    if not 0 < seconds <= 2_592_000:
-        raise error_of(
-            Status.E_INVALID,
-            f'hang_after={seconds!r}; allowed: more than 0 and at most 2592000 s (30 days), "auto" '
-            "or None",
-        )
-    return math.ceil(seconds * 1000)
-
-
-def _timeout_ms(what: str, seconds: float | None) -> int:
-    """Milliseconds for the library, rounded up. None: the default; math.inf: for ever."""
-    if seconds is None:
-        return _TIMEOUT_DEFAULT
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-        kind = type(seconds).__name__
-        raise TypeError(f"{what} is of type {kind}; allowed: a number of seconds, or None")
-    if not seconds >= 0:
-        raise error_of(
-            Status.E_INVALID,
-            f"{what}={seconds!r}; allowed: seconds from 0, math.inf to wait for ever, or None for "
-            "the default",
-        )
-    if seconds == math.inf:
-        return _WAIT_FOREVER
-    return min(math.ceil(seconds * 1000), _INT64_MAX)
-
-
-def _option_ms(what: str, seconds: float | None) -> int:
-    if seconds == 0:
-        raise error_of(
-            Status.E_INVALID,
-            f"{what}=0; allowed: seconds above 0, math.inf to wait for ever, or None for "
-            "the default",
-        )
-    return 0 if seconds is None else _timeout_ms(what, seconds)
-
-
-def _text(what: str, value: str | os.PathLike[str] | None, keep: list[Any]) -> Any:
-    """A C string that lives as long as `keep` does."""
-    if value is None:
-        return ffi.NULL
-    if not isinstance(value, (str, os.PathLike)):
-        raise TypeError(f"{what} is of type {type(value).__name__}; allowed: str or None")
-    encoded = os.fsencode(value)
-    if b"\0" in encoded:
-        raise error_of(Status.E_INVALID, f"{what} holds a NUL character; allowed: text without one")
-    keep.append(ffi.new("char[]", encoded))
-    return keep[-1]
-
-
-def _number(what: str, value: int, low: int, high: int) -> int:
-    """An integer that the C type takes; NumPy's and PyTorch's integers are taken too."""
-    try:
-        number = value.__index__()
-    except AttributeError:
-        kind = type(value).__name__
-        raise TypeError(f"{what} is of type {kind}; allowed: an integer") from None
-    if not low <= number <= high:
-        raise error_of(Status.E_INVALID, f"{what}={number}; allowed: {low} to {high}")
-    return number
-
-
-def _take_launch(
-    options: Any, launch: str | tuple[str, int] | None, keep: list[Any]
-) -> None:
-    if launch is None:
-        return
-    name, number = (launch, 0) if isinstance(launch, str) else launch
-    options.launch = _text("launch", name, keep)
-    options.launch_number = _number("the launch's number", number, 0, 2**64 - 1)
-
-
-def _take_resume(options: Any, resume: str, resume_at: int | None) -> None:
-    if resume not in _RESUMES:
-        raise error_of(
-            Status.E_INVALID, f"resume={resume!r}; allowed: " + ", ".join(map(repr, _RESUMES))
-        )
-    if resume_at is None:
-        if resume == "continue":
-            raise error_of(
-                Status.E_INVALID, 'resume="continue" without resume_at; allowed: an iteration from 0'
-            )
-    elif resume == "new":
-        raise error_of(Status.E_INVALID, f'resume="new" with resume_at={resume_at}; allowed: one of them')
-    else:
-        resume = "continue"
-        options.resume_at = _number("resume_at", resume_at, 0, _INT64_MAX)
-    options.resume = _RESUMES.index(resume)
-
-
-def _is_failure(error: BaseException | None) -> bool:
-    """Whether an exception that ends a worker's loop says that its work is not done."""
-    if isinstance(error, SystemExit):
-        return error.code not in (None, 0)
-    return error is not None and not isinstance(error, (GeneratorExit, asyncio.CancelledError))
-
-
-def _first_line(error: BaseException | None) -> str:
-    """The type and first line of an exception."""
-    kind = type(error).__name__
-    try:
-        text = str(error).strip().splitlines()[:1]
-    except Exception:  # its __str__ is the user's
-        text = []
-    return f"{kind}: {text[0]}" if text else kind
 
 
 def connect(
@@ -566,7 +153,7 @@ def _connect_auto(
 ) -> Client:
     from . import _auto  # not needed by those who name their daemon
 
-    _option_ms("connect_timeout", connect_timeout)
+    option_ms_of("connect_timeout", connect_timeout)
     seconds = _auto.TIMEOUT_S if connect_timeout is None else connect_timeout
     if variable := os.environ.get("SYNCD_CONNECT_TIMEOUT_SEC"):
         with contextlib.suppress(ValueError):  # which the library refuses
@@ -599,17 +186,17 @@ def _open(
         address = ",".join(address)
     options = ffi.new("syncd_client_options *")
     options.struct_size = ffi.sizeof("syncd_client_options")
-    options.addresses = _text("address", address, keep)
-    options.client_name = _text("name", name, keep)
-    options.token_file = _text("token_file", token_file, keep)
-    options.connect_timeout_ms = _option_ms("connect_timeout", connect_timeout)
-    options.reconnect_timeout_ms = _option_ms("reconnect_timeout", reconnect_timeout)
-    options.begin_timeout_ms = _option_ms("begin_timeout", begin_timeout)
-    options.request_timeout_ms = _option_ms("request_timeout", request_timeout)
-    options.ca_file = _text("ca_file", ca_file, keep)
-    options.certificate_file = _text("certificate_file", certificate_file, keep)
-    options.key_file = _text("key_file", key_file, keep)
-    options.server_name = _text("server_name", server_name, keep)
+    options.addresses = c_text("address", address, keep)
+    options.client_name = c_text("name", name, keep)
+    options.token_file = c_text("token_file", token_file, keep)
+    options.connect_timeout_ms = option_ms_of("connect_timeout", connect_timeout)
+    options.reconnect_timeout_ms = option_ms_of("reconnect_timeout", reconnect_timeout)
+    options.begin_timeout_ms = option_ms_of("begin_timeout", begin_timeout)
+    options.request_timeout_ms = option_ms_of("request_timeout", request_timeout)
+    options.ca_file = c_text("ca_file", ca_file, keep)
+    options.certificate_file = c_text("certificate_file", certificate_file, keep)
+    options.key_file = c_text("key_file", key_file, keep)
+    options.server_name = c_text("server_name", server_name, keep)
     lib = load()
     made = ffi.new("syncd_client **")
     error = ffi.new("syncd_error **")
@@ -623,15 +210,6 @@ def _open(
     client = Client(lib, made[0], default_s or math.inf, os.environ.get("SYNCD_ADDR") or address)
     client._reconnect_s = reconnect_timeout
     return client
-
-
-def _bytes(data: Any, size: int) -> bytes:
-    return bytes(ffi.buffer(data, size)) if size else b""
-
-
-def _decoded(characters: Any) -> str:
-    text: str = ffi.string(characters).decode(errors="replace")
-    return text
 
 
 class Client:
@@ -724,28 +302,28 @@ class Client:
         keep: list[Any] = []
         options = ffi.new("syncd_join_options *")
         options.struct_size = ffi.sizeof("syncd_join_options")
-        options.job = _text("job", job, keep)
-        options.policy = _text("policy", policy, keep)
-        options.name = _text("name", name, keep)
-        options.host = _text("host", host, keep)
-        options.rank = _RANK_ANY if rank is None else _number("rank", rank, 0, 2**31 - 1)
+        options.job = c_text("job", job, keep)
+        options.policy = c_text("policy", policy, keep)
+        options.name = c_text("name", name, keep)
+        options.host = c_text("host", host, keep)
+        options.rank = _RANK_ANY if rank is None else c_integer("rank", rank, 0, 2**31 - 1)
         options.world_size = (
-            0 if world_size is None else _number("world_size", world_size, 1, 2**32 - 1)
+            0 if world_size is None else c_integer("world_size", world_size, 1, 2**32 - 1)
         )
         if timeout == 0:  # which the library reads as the default
             raise error_of(Status.E_INVALID, "timeout=0; allowed for a join: above 0, or None")
-        options.timeout_ms = _timeout_ms("timeout", timeout)
+        options.timeout_ms = timeout_ms_of("timeout", timeout)
         if not isinstance(data, bytes):
             raise TypeError(f"data is of type {type(data).__name__}; allowed: bytes")
         keep.append(ffi.from_buffer(data))
         options.data = keep[-1] if data else ffi.NULL
         options.data_size = len(data)
         options.views = bool(views)
-        _take_launch(options, launch, keep)
-        _take_resume(options, resume, resume_at)
+        take_launch(options, launch, keep)
+        take_resume(options, resume, resume_at)
         if exit_grace is not None:
             none = exit_grace == 0 and not isinstance(exit_grace, bool)
-            options.exit_grace_ms = -1 if none else _timeout_ms("exit_grace", exit_grace)
+            options.exit_grace_ms = -1 if none else timeout_ms_of("exit_grace", exit_grace)
             if exit_grace > 86400:
                 raise error_of(
                     Status.E_INVALID,
@@ -758,17 +336,17 @@ class Client:
                     f"heartbeat_timeout={heartbeat_timeout!r}; allowed: 0.1 to 3600 seconds",
                 )
             options.heartbeat_timeout_ms = round(heartbeat_timeout * 1000)
-        options.join_timeout_ms = _option_ms("join_timeout", join_timeout)
+        options.join_timeout_ms = option_ms_of("join_timeout", join_timeout)
         options.checkpoints = bool(checkpoints)
         callback = None
         if on_event is not None:
-            callback = options.on_event = _event_callback(weakref.ref(self), on_event)
+            callback = options.on_event = event_callback(weakref.ref(self), on_event)
         inspector = None
         if on_inspect is not None:
-            inspector = options.on_inspect = _inspect_callback(on_inspect)
+            inspector = options.on_inspect = inspect_callback(on_inspect)
         if on_event is not None or on_inspect is not None:
-            _listening.add(self)
-        options.hang_after_ms = _hang_after_ms(hang_after)
+            listeners.add(self)
+        options.hang_after_ms = hang_after_ms_of(hang_after)
         flag = options.resync_flag = ffi.new("uint32_t *", _NOT_ENTERED)
         made = ffi.new("syncd_worker **")
         error = ffi.new("syncd_error **")
@@ -817,10 +395,10 @@ class Client:
             raise error_of(Status.E_CLOSED, "latest_checkpoint: this client is closed")
         status = lib.syncd_latest_checkpoint_part(
             handle,
-            _text("job", job, keep),
-            _number("first", first, 0, _SHARDS_MAX),
-            _SHARDS_MAX if count is None else _number("count", count, 0, _SHARDS_MAX),
-            _timeout_ms("timeout", timeout),
+            c_text("job", job, keep),
+            c_integer("first", first, 0, _SHARDS_MAX),
+            _SHARDS_MAX if count is None else c_integer("count", count, 0, _SHARDS_MAX),
+            timeout_ms_of("timeout", timeout),
             found,
             error,
         )
@@ -835,12 +413,12 @@ class Client:
             lib.syncd_checkpoint_iteration(given),
             lib.syncd_checkpoint_completed_us(given) / 1e6,
             tuple(
-                CheckpointShard(one.shard, one.rank, one.iteration, _decoded(one.location))
+                CheckpointShard(one.shard, one.rank, one.iteration, text_of(one.location))
                 for one in (listed[0][0:count] if count else ())
             ),
             lib.syncd_checkpoint_open(given),
             lib.syncd_checkpoint_closed(given),
-            _decoded(lib.syncd_checkpoint_closed_reason(given)),
+            text_of(lib.syncd_checkpoint_closed_reason(given)),
             lib.syncd_checkpoint_shards(given),
         )
 
@@ -1003,8 +581,8 @@ class Worker:
             raw.view,
             raw.view_rank,
             raw.view_size,
-            _bytes(raw.view_data, raw.view_data_size),
-            _decoded(raw.reason) if raw.reason else "",
+            bytes_of(raw.view_data, raw.view_data_size),
+            text_of(raw.reason) if raw.reason else "",
             flags & 16 != 0,
             self._lib.syncd_worker_checkpoint(self._handle) if flags & 32 else 0,
         )
@@ -1089,9 +667,9 @@ class Worker:
         lease_ms = math.ceil(lease * 1000)
         self._call(
             self._lib.syncd_worker_phase,
-            _text("name", name, keep),
+            c_text("name", name, keep),
             lease_ms,
-            _timeout_ms("timeout", timeout),
+            timeout_ms_of("timeout", timeout),
         )
         return self._phase()
 
@@ -1124,9 +702,9 @@ class Worker:
         info = self._info
         which = self._which(iteration)
         info.loss = math.nan if loss is None else loss
-        info.samples = _number("samples", samples, 0, 2**64 - 1)
-        info.bytes = _number("bytes", bytes, 0, 2**64 - 1)
-        timeout_ms = _timeout_ms("timeout", timeout)
+        info.samples = c_integer("samples", samples, 0, 2**64 - 1)
+        info.bytes = c_integer("bytes", bytes, 0, 2**64 - 1)
+        timeout_ms = timeout_ms_of("timeout", timeout)
         self._call(self._lib.syncd_push, which, info, timeout_ms, self._flags)
         return Pushed(which, self._flags[0] & 1 != 0)
 
@@ -1157,8 +735,8 @@ class Worker:
         self._call(
             self._lib.syncd_leave_as,
             _LEAVE_KINDS.index(kind),
-            _text("reason", text, keep),
-            _timeout_ms("timeout", timeout),
+            c_text("reason", text, keep),
+            timeout_ms_of("timeout", timeout),
         )
 
     def steps(self, iterations: int | None = None) -> Iterator[Step]:
@@ -1218,7 +796,7 @@ class Worker:
         found = ffi.new("syncd_explanation **")
         error = ffi.new("syncd_error **")
         status = lib.syncd_worker_explain(
-            self._handle, _timeout_ms("timeout", timeout), found, error
+            self._handle, timeout_ms_of("timeout", timeout), found, error
         )
         if status:
             raise take_error(lib, status, error)
@@ -1229,20 +807,20 @@ class Worker:
         listed = ffi.new("syncd_waited_for **")
         count = lib.syncd_explanation_workers(given, listed)
         return Explanation(
-            _decoded(lib.syncd_explanation_text(given)),
-            _decoded(lib.syncd_explanation_rule(given)),
+            text_of(lib.syncd_explanation_text(given)),
+            text_of(lib.syncd_explanation_rule(given)),
             iteration,
             lib.syncd_explanation_waiting_us(given) / 1e6,
-            _decoded(lib.syncd_explanation_ranks(given)),
+            text_of(lib.syncd_explanation_ranks(given)),
             lib.syncd_explanation_waited_for_count(given),
             tuple(
                 WaitedFor(
                     one.rank,
-                    _decoded(one.name),
-                    _decoded(one.host),
+                    text_of(one.name),
+                    text_of(one.host),
                     one.clock,
                     None if one.last_push_age_us < 0 else one.last_push_age_us / 1e6,
-                    _decoded(one.state),
+                    text_of(one.state),
                 )
                 for one in (listed[0][0:count] if count else ())
             ),
@@ -1266,9 +844,9 @@ class Worker:
         number = ffi.new("uint64_t *")
         self._ask(
             self._lib.syncd_worker_request_checkpoint,
-            _text("reason", reason, keep),
+            c_text("reason", reason, keep),
             1 if leaving else 0,
-            _timeout_ms("timeout", timeout),
+            timeout_ms_of("timeout", timeout),
             number,
         )
         return int(number[0])
@@ -1291,11 +869,11 @@ class Worker:
         keep: list[Any] = []
         self._ask(
             self._lib.syncd_worker_checkpointed,
-            _number("number", number, 0, 2**64 - 1),
-            _number("shard", shard, 0, 2**32 - 1),
-            _number("shards", shards, 0, 2**32 - 1),
-            _text("location", location, keep),
-            _timeout_ms("timeout", timeout),
+            c_integer("number", number, 0, 2**64 - 1),
+            c_integer("shard", shard, 0, 2**32 - 1),
+            c_integer("shards", shards, 0, 2**32 - 1),
+            c_text("location", location, keep),
+            timeout_ms_of("timeout", timeout),
         )
 
     @property
@@ -1312,7 +890,7 @@ class Worker:
         Raises Error (SYNCD_E_STATE: `checkpoint` is another one), Unsupported (an older daemon).
         """
         shards = ffi.new("uint32_t *")
-        which = _number("number", number, 0, 2**64 - 1)
+        which = c_integer("number", number, 0, 2**64 - 1)
         shard = self._lib.syncd_worker_checkpoint_shard(self._handle, which, shards)
         if shards[0] > 0:
             return int(shard), int(shards[0])
@@ -1333,8 +911,8 @@ class Worker:
         self._ask(
             self._lib.syncd_leave_as,
             _LEAVE_KINDS.index("preempted"),
-            _text("reason", reason, keep),
-            _timeout_ms("timeout", 5.0),
+            c_text("reason", reason, keep),
+            timeout_ms_of("timeout", 5.0),
         )
 
     def _ask(self, function: Callable[..., int], *arguments: Any) -> None:
@@ -1357,7 +935,7 @@ class Worker:
         found = ffi.new("syncd_members **")
         error = ffi.new("syncd_error **")
         status = lib.syncd_worker_members(
-            self._handle, _timeout_ms("timeout", timeout), found, error
+            self._handle, timeout_ms_of("timeout", timeout), found, error
         )
         if status:
             raise take_error(lib, status, error)
@@ -1371,9 +949,9 @@ class Worker:
                     one.rank,
                     MemberState(one.state),
                     one.clock,
-                    _decoded(one.name),
-                    _decoded(one.host),
-                    _bytes(one.data, one.data_size),
+                    text_of(one.name),
+                    text_of(one.host),
+                    bytes_of(one.data, one.data_size),
                 )
                 for one in (listed[0][0:count] if count else ())
             ),
@@ -1389,11 +967,11 @@ class Worker:
         (SYNCD_E_STATE: none was granted yet), Timeout, Unreachable, Fenced, Cancelled, Closed.
         """
         lib = self._lib
-        which = 0 if number is None else _number("number", number, 1, 2**64 - 1)
+        which = 0 if number is None else c_integer("number", number, 1, 2**64 - 1)
         found = ffi.new("syncd_view **")
         error = ffi.new("syncd_error **")
         status = lib.syncd_worker_view(
-            self._handle, which, _timeout_ms("timeout", timeout), found, error
+            self._handle, which, timeout_ms_of("timeout", timeout), found, error
         )
         if status:
             raise take_error(lib, status, error)
@@ -1402,13 +980,13 @@ class Worker:
         count = lib.syncd_view_list(given, listed)
         return View(
             lib.syncd_view_number(given),
-            _decoded(lib.syncd_view_reason(given)),
+            text_of(lib.syncd_view_reason(given)),
             tuple(
                 ViewMember(
                     one.rank,
-                    _decoded(one.name),
-                    _decoded(one.host),
-                    _bytes(one.data, one.data_size),
+                    text_of(one.name),
+                    text_of(one.host),
+                    bytes_of(one.data, one.data_size),
                 )
                 for one in (listed[0][0:count] if count else ())
             ),
@@ -1437,8 +1015,8 @@ class Worker:
         _trace: TracebackType | None,
     ) -> None:
         try:
-            if _is_failure(error):
-                self.leave(kind="failed", reason=_first_line(error))
+            if is_failure(error):
+                self.leave(kind="failed", reason=first_line(error))
             else:
                 self.leave()
         except Closed:
@@ -1459,7 +1037,7 @@ class Worker:
             if self._granted is None:
                 raise error_of(Status.E_STATE, "no iteration was granted yet; call begin() first")
             return self._granted
-        return _number("iteration", iteration, 0, _INT64_MAX)
+        return c_integer("iteration", iteration, 0, INT64_MAX)
 
     def _call(self, function: Callable[..., int], *arguments: Any) -> None:
         if not self._busy.acquire(blocking=False):
@@ -1483,7 +1061,7 @@ class Worker:
         self._call(self._lib.syncd_begin, timeout_ms, self._step)
 
     def _tell(self, function: Callable[..., int], iteration: int, timeout: float | None) -> None:
-        self._call(function, iteration, _timeout_ms("timeout", timeout))
+        self._call(function, iteration, timeout_ms_of("timeout", timeout))
 
     def _listed(
         self, function: Callable[..., int], kind: str, iteration: int | None, timeout: float | None
@@ -1525,7 +1103,7 @@ class Worker:
     def _wait(self, what: str, seconds: float | None, call: Callable[[int], None]) -> None:
         """Makes a call that may wait for long in pieces: in the main thread in short ones, elsewhere so
         that it can be said for what it waits."""
-        timeout_ms = _timeout_ms(what, seconds)
+        timeout_ms = timeout_ms_of(what, seconds)
         in_main = threading.current_thread() is threading.main_thread()
         slice_s, slice_s_max = _SLICE_S_FIRST, _SLICE_S_MAX
         if not in_main:
@@ -1538,7 +1116,7 @@ class Worker:
         while True:
             left_s = end - time.monotonic()
             try:
-                return call(_timeout_ms(what, max(0.0, min(slice_s, left_s))))
+                return call(timeout_ms_of(what, max(0.0, min(slice_s, left_s))))
             except Timeout as error:
                 if "(join_timeout): " in error.message:
                     raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import enum
 import re
 from typing import Any
@@ -209,3 +210,20 @@ def take_error(lib: Any, status: int, holder: Any) -> Error:
         )
     finally:
         lib.syncd_error_free(error)
+
+
+def is_failure(error: BaseException | None) -> bool:
+    """Whether an exception that ends a worker's loop says that its work is not done."""
+    if isinstance(error, SystemExit):
+        return error.code not in (None, 0)
+    return error is not None and not isinstance(error, (GeneratorExit, asyncio.CancelledError))
+
+
+def first_line(error: BaseException | None) -> str:
+    """The type and first line of an exception."""
+    kind = type(error).__name__
+    try:
+        text = str(error).strip().splitlines()[:1]
+    except Exception:  # its __str__ is the user's
+        text = []
+    return f"{kind}: {text[0]}" if text else kind

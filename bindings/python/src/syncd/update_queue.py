@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._arguments import INT64_MAX, c_integer
 from ._library import ffi, load
-from .client import _INT64_MAX, _number
 from .errors import Status, error_of, take_error
 
 
@@ -44,9 +44,9 @@ class UpdateQueue:
         """
         options = ffi.new("syncd_update_queue_options *")
         options.struct_size = ffi.sizeof("syncd_update_queue_options")
-        options.edges = _number("edges", edges, 0, 2**32 - 1)
-        options.slots = _number("slots", slots, 1, 2**32 - 1)
-        options.payload_bytes = _number("payload_bytes", payload_bytes, 4, 2**64 - 1)
+        options.edges = c_integer("edges", edges, 0, 2**32 - 1)
+        options.slots = c_integer("slots", slots, 1, 2**32 - 1)
+        options.payload_bytes = c_integer("payload_bytes", payload_bytes, 4, 2**64 - 1)
         return cls._made(load().syncd_update_queue_create, options)
 
     @classmethod
@@ -56,7 +56,7 @@ class UpdateQueue:
 
         Raises Invalid, Unsupported (a queue of another version), Error (SYNCD_E_NO_UPDATE: no queue).
         """
-        number = _number("descriptor", descriptor, 0, 2**31 - 1)
+        number = c_integer("descriptor", descriptor, 0, 2**31 - 1)
         return cls._made(load().syncd_update_queue_open, number)
 
     @classmethod
@@ -73,10 +73,10 @@ class UpdateQueue:
         """How many slots an edge needs under hop with these parameters. Raises Invalid."""
         slots = ffi.new("uint32_t *")
         error = ffi.new("syncd_error **")
-        low, high = -(2**63), _INT64_MAX
+        low, high = -(2**63), INT64_MAX
         status = load().syncd_update_queue_slots_needed(
-            _number("max_ig", max_ig, low, high),
-            _number("staleness", staleness, low, high),
+            c_integer("max_ig", max_ig, low, high),
+            c_integer("staleness", staleness, low, high),
             bool(skip),
             slots,
             error,
@@ -102,7 +102,7 @@ class UpdateQueue:
 
     def newest(self, edge: int) -> int:
         """The highest iteration written on the edge since it was cleared; -1: none."""
-        which = _number("edge", edge, 0, 2**32 - 1)
+        which = c_integer("edge", edge, 0, 2**32 - 1)
         return int(self._lib.syncd_update_queue_newest(self._open_handle(), which))
 
     def clear(self, edge: int) -> None:
@@ -132,10 +132,10 @@ class UpdateQueue:
     def _call(self, function: Any, edge: int, *arguments: Any) -> None:
         handle = self._open_handle()
         error = ffi.new("syncd_error **")
-        which = _number("edge", edge, 0, 2**32 - 1)
+        which = c_integer("edge", edge, 0, 2**32 - 1)
         if arguments:
             iteration, *memory = arguments
-            arguments = (_number("iteration", iteration, 0, _INT64_MAX), *memory)
+            arguments = (c_integer("iteration", iteration, 0, INT64_MAX), *memory)
         status = function(handle, which, *arguments, error)
         if status:
             raise take_error(self._lib, status, error)

@@ -15,7 +15,8 @@ import torch
 
 from .. import _same_machine
 from .._address import is_of_this_machine, own_address
-from ..client import Client, Event, EventKind, MemberState, Pushed, Step, Worker
+from .._values import Event, EventKind, MemberState, Pushed, Step
+from ..client import Client, Worker
 from ..errors import Error, Status, error_of
 from . import _compat
 from ._coordinated import _meetings

@@ -45,7 +45,8 @@ from typing import Any, Callable, Iterable, Iterator
 import torch
 import torch.distributed as dist
 
-from ..client import Pushed, Step, Worker
+from .._values import Pushed, Step
+from ..client import Worker
 from ..errors import Error, Status
 
 

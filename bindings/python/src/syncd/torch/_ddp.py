@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 from .._observe import observe
-from ..client import Event
+from .._values import Event
 from ..errors import Error, Status
 
 

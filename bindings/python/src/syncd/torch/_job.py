@@ -15,9 +15,10 @@ import torch
 
 from .._address import own_address
 from .._auto import place_of
+from .._values import Pushed, Step
 from ..checkpoint import Saver, ask_latest, on_sigterm
-from ..client import Client, Pushed, Step, Worker, _first_line, _is_failure, connect
-from ..errors import Closed, Error, Status, Stopped, error_of
+from ..client import Client, Worker, connect
+from ..errors import Closed, Error, Status, Stopped, error_of, first_line, is_failure
 from ._batches import Batches, split
 from ._progress import Progress, progress_of
 
@@ -473,8 +474,8 @@ class Job:
     def _leave(self, error: BaseException | None) -> None:
         try:
             self._closing(error)
-            if _is_failure(error):
-                self.worker.leave(kind="failed", reason=_first_line(error))
+            if is_failure(error):
+                self.worker.leave(kind="failed", reason=first_line(error))
             else:
                 self._leave_in_order()
         except Closed:

@@ -23,7 +23,8 @@ import torch
 from .._library import ffi
 from .._observe import _Ear
 from .._peers import Exchange
-from ..client import Event, EventKind, Step, Update, Worker
+from .._values import Event, EventKind, Step, Update
+from ..client import Worker
 from ..errors import Error, Status, Stopped, WrongIteration, error_of
 from ..update_queue import UpdateQueue
 from ._job import Job, Options

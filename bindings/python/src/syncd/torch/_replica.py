@@ -14,7 +14,7 @@ from typing import Any, Callable, NamedTuple, TypeVar
 import torch
 import torch.distributed as dist
 
-from ..client import Pushed
+from .._values import Pushed
 from ..errors import Error, Status, error_of
 from ._view_group import Skipped, await_work
 

@@ -21,7 +21,7 @@ import torch
 
 from .._auto import place_of
 from .._private import write_private
-from ..client import MemberState, Pushed, Step
+from .._values import MemberState, Pushed, Step
 from ..errors import Error, Status, error_of
 from ._compat import note_step
 from ._job import IF_FINISHED, Job, Options, number_of
