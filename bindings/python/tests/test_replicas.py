@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import signal
 import socket
 
@@ -34,17 +35,18 @@ def free_port():
 def start(daemon, run):
     """start(kind, replica, averagings) gives the processes of its ranks."""
 
-    def start(kind, replica, averagings, value=0):
+    def start(kind, replica, averagings, value=0, ranks=RANKS, checkpoint=""):
         env = {
             "SYNCD_ADDR": daemon.address,
-            "WORLD_SIZE": str(RANKS),
+            "WORLD_SIZE": str(ranks),
+            "CHECKPOINT": str(checkpoint),
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": str(free_port()),
             "GLOO_SOCKET_IFNAME": "lo",
             "USE_LIBUV": os.environ.get("USE_LIBUV", "0"),
         }
         arguments = ("replica_worker.py", kind, replica, REPLICAS, averagings, value)
-        return [run(*arguments, env={**env, "RANK": str(rank)}) for rank in range(RANKS)]
+        return [run(*arguments, env={**env, "RANK": str(rank)}) for rank in range(ranks)]
 
     return start
 
@@ -103,12 +105,81 @@ def test_a_rank_at_fault_ends_its_replica_and_holds_nobody_up(daemon, start, fau
     assert all(results(one) for one in first)
 
 
+def saved(directory):
+    """Of the only checkpoint there: what each rank of the replica has saved."""
+    (folder,) = directory.iterdir()
+    return [torch.load(folder / f"rank{rank}.pt") for rank in range(RANKS)]
+
+
+def go_on(daemon, start, kind, directory):
+    """Replicas with other models, which all are to continue from the checkpoint there."""
+    before = saved(directory)[0]["form"]["averagings"]
+    replicas = [start(kind, replica, ENDLESS, 10**6, checkpoint=directory) for replica in range(REPLICAS)]
+    for rank in (one for replica in replicas for one in replica):
+        rank.wait_for("own 3")
+    daemon.syncctl("job", "stop", "replicas")
+    found = [[results(rank) for rank in replica] for replica in replicas]
+    for place in range(RANKS):
+        assert len(in_common([replica[place] for replica in found])) >= 2
+        for replica in found:
+            assert min(replica[place]) in (before, before + 1), "averagings count on"
+            assert all(abs(value) < 1000 for value in replica[place].values()), "the other model"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_they_continue_from_their_checkpoint(daemon, start, tmp_path, kind):
+    directory = tmp_path / "saved"
+    replicas = [start(kind, replica, ENDLESS, checkpoint=directory) for replica in range(REPLICAS)]
+    ranks = [one for replica in replicas for one in replica]
+    for one in ranks:
+        one.wait_for("own 3")
+    daemon.syncctl("checkpoint", "replicas", "--wait")
+    for one in ranks:
+        one.child.kill()
+    states = [state["model"] for state in saved(directory)]
+    sizes = [sum(one.numel() for one in state.values()) for state in states]
+    whole = 2 * (8 * 8 + 8)
+    assert sizes == RANKS * [whole] if kind == "copies" else all(size < whole for size in sizes)
+    go_on(daemon, start, kind, directory)
+
+
+def test_sigterm_ends_all_with_a_checkpoint(daemon, start, tmp_path):
+    directory = tmp_path / "saved"
+    replicas = [start("copies", replica, ENDLESS, checkpoint=directory) for replica in range(REPLICAS)]
+    ranks = [one for replica in replicas for one in replica]
+    for one in ranks:
+        one.wait_for("own 3")
+    for one in reversed(ranks):  # mates first: they must not go before it is saved
+        one.child.send_signal(signal.SIGTERM)
+    for one in ranks:
+        code, _, err = one.finish()
+        assert code == 143, err
+    go_on(daemon, start, "copies", directory)
+
+
+def test_as_many_ranks_continue_as_have_saved(daemon, start, tmp_path):
+    directory = tmp_path / "saved"
+    replicas = [start("copies", replica, ENDLESS, checkpoint=directory) for replica in range(REPLICAS)]
+    ranks = [one for replica in replicas for one in replica]
+    for one in ranks:
+        one.wait_for("own 3")
+    daemon.syncctl("checkpoint", "replicas", "--wait")
+    for one in ranks:
+        one.child.kill()
+    for ranks in (1, 3):
+        others = start("copies", 0, ENDLESS, ranks=ranks, checkpoint=directory)
+        for one in others:
+            code, _, err = one.finish()
+            assert code != 0
+            wanted = f"saved by a replica of 2 ranks, and this one has {ranks}|there is no .*rank2.pt"
+            assert re.search(wanted, err), err
+
+
 def test_what_is_not_allowed_is_refused_at_once(monkeypatch):
     monkeypatch.delenv("SYNCD_ADDR", raising=False)
     placed = {"rank": 0, "world_size": 2}
     for options, message in [
         ({}, "replica=True without rank= and world_size="),
-        ({**placed, "checkpoint": "x"}, "checkpoint= with replica=True"),
         (placed, "replica=True without the address of a daemon"),
         ({**placed, "address": "127.0.0.1:1"}, "replica=True without torch.distributed"),
     ]:

@@ -9,19 +9,29 @@ import json
 import logging
 import os
 import time
-from typing import Any, Callable, Iterable, Iterator, NamedTuple, Sequence, TypeVar
+from typing import Any, Callable, Iterable, Iterator, TypeVar
 
 import torch
 
 from .. import _same_machine
 from .._address import is_of_this_machine, own_address
 from .._values import Event, EventKind, MemberState, Pushed, Step
+from ..checkpoint import Saver
 from ..client import Client, Worker
 from ..errors import Error, Status, error_of
 from . import _compat
 from ._coordinated import _meetings
 from ._job import Iteration, Job, Options, check_counts
-from ._replica import Joined, Nobody, Replica
+from ._plan import Label, Plan, Shown, plan_of
+from ._replica import (
+    Joined,
+    Nobody,
+    check_whole,
+    local_state,
+    replica_of,
+    spread_state,
+)
+from ._replica_saver import ReplicaSaver
 from ._staging import Outer, Staging, check_dense, exchanged, first_difference, layout
 from ._view_group import (
     Helper,
@@ -44,69 +54,6 @@ _ASK_S = 0.1  # a mate's store
 _FAILURES_MAX = 10  # in a row, without anybody lost: then something is wrong for good
 
 T = TypeVar("T")
-Label = tuple[int, int]
-
-
-class Shown(NamedTuple):
-    """What each worker of a view shows to the others."""
-
-    rank: int
-    """In the job."""
-    address: str
-    """Of its store."""
-    label: Label | None
-    averagings: int
-    layout: str
-    """A hash of names, shapes and kinds."""
-
-    def encode(self) -> bytes:
-        return json.dumps(self, separators=(",", ":")).encode()
-
-    @classmethod
-    def decode(cls, data: bytes) -> Shown:
-        rank, address, label, averagings, of_tensors = json.loads(data)
-        return cls(
-            rank,
-            address,
-            None if label is None else (label[0], label[1]),
-            averagings,
-            of_tensors,
-        )
-
-
-class Plan(NamedTuple):
-    """What the members of a view do, which all of them derive from the same data."""
-
-    source: int
-    """The place of the first that has the latest average."""
-    takers: tuple[int, ...]
-    """The places of those that have not: they take what the source has, and weigh 0."""
-    label: Label
-    """Of this view's average."""
-    at_start: bool
-    """Nobody has an average yet."""
-
-    @property
-    def name(self) -> str:
-        """Of the view, which no other one of the job has."""
-        return f"{self.label[0]}.{self.label[1]}"
-
-    @property
-    def number(self) -> int:
-        """Of the view: higher than that of any earlier one."""
-        return self.label[0] << 40 | self.label[1]
-
-
-def plan_of(labels: Sequence[Label | None], view: int) -> Plan:
-    """labels: in the order of the view's places."""
-    highest = max((one for one in labels if one is not None), default=None)
-    if highest is None:
-        # As if the first alone had one: no two models that began at random are ever mixed.
-        return Plan(0, tuple(range(1, len(labels))), (1, view), True)
-    takers = tuple(at for at, one in enumerate(labels) if one != highest)
-    # The numbers of views begin anew with a launch that continues from a checkpoint.
-    epoch = highest[0] if view > highest[1] else highest[0] + 1
-    return Plan(labels.index(highest), takers, (epoch, view), False)
 
 
 class AveragingJob(Job):
@@ -132,7 +79,9 @@ class AveragingJob(Job):
     replica            True: the ranks of torch.distributed's world train one model together, as under FSDP2, tensor
                        parallel or DDP, and are one worker of the job. Give rank= and world_size=: the number of
                        this replica, and how many there are. Each rank meets those of its own place in the other
-                       replicas, so all must be made alike; what a rank holds of a DTensor stays where it is
+                       replicas, so all must be made alike; what a rank holds of a DTensor stays where it is.
+                       With checkpoint= each rank of the first replica saves its part, and as many ranks continue;
+                       SIGTERM is for all ranks of a replica
     shared_memory      True: workers that are all on one machine (in one process namespace) add up in shared
                        memory, which takes a third of gloo's time. False: by gloo there, too
 
@@ -146,9 +95,8 @@ class AveragingJob(Job):
     A checkpoint holds an average, never parameters in between.
 
     Raises Error (SYNCD_E_UNSUPPORTED) for sharded parameters without `replica`, FSDP 1's, and bsp with backup
-    workers; a replica saves its checkpoints itself (torch.distributed.checkpoint). steps() raises Error
-    (SYNCD_E_INVALID), which names the worker and the parameter, where models differ or a parameter is not
-    finite.
+    workers. steps() raises Error (SYNCD_E_INVALID), which names the worker and the parameter, where models
+    differ or a parameter is not finite.
     """
 
     form = "averaging"
@@ -194,9 +142,9 @@ class AveragingJob(Job):
                 f"{options.policy} has no barrier at which all workers meet; allowed for averaging: bsp[:K] "
                 'without backup, elastic_bsp:R. bsp with backup workers runs as form="server"',
             )
-        self._replica = _replica_of(options, model) if replica else None
+        self._replica = replica_of(options, model) if replica else None
         if self._replica is None:
-            _check_whole(model)
+            check_whole(model)
         elif not self._replica.leads:
             self._options = options._replace(progress=False)
         check_dense(model)
@@ -356,6 +304,22 @@ class AveragingJob(Job):
             )
         return "127.0.0.1"
 
+    def _checkpoint_iteration(self) -> int | None:
+        if self._replica is None or self._options.checkpoint is None:
+            return super()._checkpoint_iteration()
+        return self._replica.share(super()._checkpoint_iteration)
+
+    def _make_saver(self, directory: str | os.PathLike[str]) -> Saver:
+        if self._replica is None:
+            return super()._make_saver(directory)
+        return ReplicaSaver(self._replica, self.worker, directory, self._saved, self.model, self.optimizer)
+
+    def _mind_sigterm(self) -> None:
+        if self._replica is None or self._replica.leads:
+            super()._mind_sigterm()
+        else:
+            self._replica.outlast_sigterm()
+
     def _join_options(self) -> dict[str, Any]:
         options = {"views": True, "on_event": self._told, "data": self._address.encode()}
         if self._replica is not None:
@@ -422,6 +386,33 @@ class AveragingJob(Job):
         """Only the view's own average."""
         trained = self._trained_steps > 0 or self._skipped
         return self._label is not None and self._label[1] == self._view and not trained
+
+    def _leave(self, error: BaseException | None) -> None:
+        super()._leave(error)
+        if self._replica is not None and self._replica.terminated:
+            raise SystemExit(143) from error  # as its leader, whose end it may have met in a collective
+
+    def _leave_in_order(self) -> None:
+        if self._replica is None or self._saver is None:
+            return super()._leave_in_order()
+        how = "finished" if self._finished else "left"
+
+        def leave() -> int:
+            """The checkpoint that is wanted before."""
+            try:
+                self.worker.leave(kind=how)
+            except Error as wanted:
+                if wanted.code != Status.E_CHECKPOINT:
+                    raise
+                return self.worker.checkpoint
+            return 0
+
+        number = self._replica.share(leave)
+        if number == 0:
+            return
+        if self._may_save():
+            self._saver.save_as(number, self.iteration + 1)
+        self.worker.leave(kind=how)
 
     def _closing(self, error: BaseException | None) -> None:
         if error is None and self._group is not None:
@@ -771,7 +762,7 @@ class AveragingJob(Job):
         }
         if joins and self.optimizer is not None:
             of_optimizer = self.optimizer.state_dict()["state"]
-            state["optimizer"] = of_optimizer if self._replica is None else _local_state(of_optimizer)
+            state["optimizer"] = of_optimizer if self._replica is None else local_state(of_optimizer)
         file = io.BytesIO()
         torch.save(state, file)
         return file.getvalue()
@@ -790,7 +781,7 @@ class AveragingJob(Job):
         if self._label is None and self.optimizer is not None and state["optimizer"]:
             own = self.optimizer.state_dict()
             if self._replica is not None:
-                state["optimizer"] = _spread_state(self.optimizer, state["optimizer"])
+                state["optimizer"] = spread_state(self.optimizer, state["optimizer"])
             self.optimizer.load_state_dict({**own, "state": state["optimizer"]})
         self._averagings = state["averagings"]
         _log.info(
@@ -865,75 +856,3 @@ def _length(batch: Any) -> int | None:
             if length is not None:
                 return length
     return None
-
-
-# ---- Models of several ranks
-
-
-def _check_whole(model: torch.nn.Module) -> None:
-    for name, one in model.named_parameters():
-        if _compat.is_distributed(one) or _compat.is_flat(one):
-            raise error_of(
-                Status.E_UNSUPPORTED,
-                f"{name} is a {type(one).__name__}, of which each rank holds a part; allowed for averaging: a model "
-                "that every worker has whole, or replica=True with rank= and world_size= of the replicas",
-            )
-
-
-def _replica_of(options: Options, model: torch.nn.Module) -> Replica:
-    if options.rank is None or options.world_size is None:
-        raise error_of(
-            Status.E_INVALID,
-            "replica=True without rank= and world_size=; allowed: the number of this replica, from 0, and how "
-            "many there are",
-        )
-    if options.checkpoint is not None:
-        raise error_of(
-            Status.E_UNSUPPORTED,
-            "checkpoint= with replica=True; allowed: None. Save the model yourself, by torch.distributed.checkpoint",
-        )
-    if options.address in (None, "auto") and not os.environ.get("SYNCD_ADDR"):
-        raise error_of(
-            Status.E_INVALID,
-            "replica=True without the address of a daemon that all replicas reach; allowed: SYNCD_ADDR or address=",
-        )
-    made = Replica()
-    for name, one in model.named_parameters():
-        if _compat.is_flat(one):
-            raise error_of(
-                Status.E_UNSUPPORTED,
-                f"{name} is a shard of FSDP 1; allowed: fully_shard() of FSDP 2, DTensors, or whole parameters",
-            )
-        if _compat.is_distributed(one) and one.device_mesh.size() != made.size:
-            raise error_of(
-                Status.E_UNSUPPORTED,
-                f"{name} lies on {one.device_mesh.size()} of {made.size} ranks; allowed: a replica whose DTensors "
-                "lie on all ranks of torch.distributed's world",
-            )
-    return made
-
-
-def _local_state(state: dict[Any, Any]) -> dict[Any, Any]:
-    """An optimizer's state, of DTensors this rank's part."""
-    return {
-        key: {name: _compat.local(one) for name, one in of_one.items()} if isinstance(of_one, dict) else of_one
-        for key, of_one in state.items()
-    }
-
-
-def _spread_state(optimizer: torch.optim.Optimizer, state: dict[Any, Any]) -> dict[Any, Any]:
-    """The other way round: what is as large as this rank's part of a parameter is spread as that is."""
-    parameters = [one for group in optimizer.param_groups for one in group["params"]]
-
-    def spread(like: Any, one: Any) -> Any:
-        if not _compat.is_distributed(like) or not isinstance(one, torch.Tensor):
-            return one
-        part = _compat.local(like.detach())
-        return _compat.distributed_like(one.to(part.device), like) if one.shape == part.shape else one
-
-    return {
-        key: {name: spread(parameters[key], one) for name, one in of_one.items()}
-        if isinstance(of_one, dict) and isinstance(key, int)
-        else of_one
-        for key, of_one in state.items()
-    }

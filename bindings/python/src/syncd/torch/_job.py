@@ -422,9 +422,9 @@ class Job:
         directory = self._options.checkpoint
         if directory is None:
             return
-        self._saver = Saver(self.worker, directory, self._saved, sharded=self._sharded)
+        self._saver = self._make_saver(directory)
         if threading.current_thread() is threading.main_thread():
-            on_sigterm(self.worker)
+            self._mind_sigterm()
         if found is None:
             return
         loaded = self._saver.load()
@@ -450,6 +450,12 @@ class Job:
             ) from error
         self.resumed = True
         _log.info("%s continues at iteration %d, from %s", self._who(), loaded.iteration, loaded.location)
+
+    def _make_saver(self, directory: str | os.PathLike[str]) -> Saver:
+        return Saver(self.worker, directory, self._saved, sharded=self._sharded)
+
+    def _mind_sigterm(self) -> None:
+        on_sigterm(self.worker)
 
     def _saved(self) -> dict[str, Any]:
         return {

@@ -7,6 +7,9 @@ them average together or not at all. Each meets the ranks of its own place in th
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
+import threading
 import time
 from datetime import timedelta
 from typing import Any, Callable, NamedTuple, TypeVar
@@ -16,6 +19,8 @@ import torch.distributed as dist
 
 from .._values import Pushed
 from ..errors import Error, Status, error_of
+from . import _compat
+from ._job import Options
 from ._view_group import Skipped, await_work
 
 T = TypeVar("T")
@@ -23,6 +28,8 @@ T = TypeVar("T")
 # The leader may wait at a barrier for so long. A rank whose process ends is noticed at once, one whose machine is
 # off where they agree.
 _TIMEOUT = timedelta(days=1)
+# How long a mate that got SIGTERM goes on, so that its leader can have a checkpoint; torchrun kills after 30 s.
+_LAST_S = 25.0
 
 
 class Replica:
@@ -43,6 +50,9 @@ class Replica:
         self.rank: int = dist.get_rank()
         self.size: int = dist.get_world_size()
         self._group: Any = dist.new_group(backend="gloo", timeout=_TIMEOUT)
+        self.terminated = False
+        """A mate has got SIGTERM."""
+        self._handled: Any = None  # SIGTERM, before this
 
     @property
     def leads(self) -> bool:
@@ -99,8 +109,23 @@ class Replica:
         for one in sorted(failures, key=lambda found: not isinstance(found, Error)):
             raise one
 
+    def outlast_sigterm(self) -> None:
+        """A mate goes on after SIGTERM, because its leader, which gets one too, may want a checkpoint first.
+        In the main thread, until close()."""
+
+        def note(*_: object) -> None:
+            if not self.terminated:
+                self.terminated = True
+                last = threading.Timer(_LAST_S, os._exit, [143])
+                last.daemon = True
+                last.start()
+
+        self._handled = signal.signal(signal.SIGTERM, note) or signal.SIG_DFL
+
     def close(self) -> None:
         """When this rank leaves: later calls of the others end with an Error."""
+        if self._handled is not None and not self.terminated:
+            signal.signal(signal.SIGTERM, self._handled)
         group, self._group = self._group, None
         if group is not None:
             with contextlib.suppress(RuntimeError, ValueError):
@@ -139,3 +164,67 @@ class Nobody:
     address = None
 
     def close(self) -> None: ...
+
+
+def check_whole(model: torch.nn.Module) -> None:
+    for name, one in model.named_parameters():
+        if _compat.is_distributed(one) or _compat.is_flat(one):
+            raise error_of(
+                Status.E_UNSUPPORTED,
+                f"{name} is a {type(one).__name__}, of which each rank holds a part; allowed for averaging: a model "
+                "that every worker has whole, or replica=True with rank= and world_size= of the replicas",
+            )
+
+
+def replica_of(options: Options, model: torch.nn.Module) -> Replica:
+    if options.rank is None or options.world_size is None:
+        raise error_of(
+            Status.E_INVALID,
+            "replica=True without rank= and world_size=; allowed: the number of this replica, from 0, and how "
+            "many there are",
+        )
+    if options.address in (None, "auto") and not os.environ.get("SYNCD_ADDR"):
+        raise error_of(
+            Status.E_INVALID,
+            "replica=True without the address of a daemon that all replicas reach; allowed: SYNCD_ADDR or address=",
+        )
+    made = Replica()
+    for name, one in model.named_parameters():
+        if _compat.is_flat(one):
+            raise error_of(
+                Status.E_UNSUPPORTED,
+                f"{name} is a shard of FSDP 1; allowed: fully_shard() of FSDP 2, DTensors, or whole parameters",
+            )
+        if _compat.is_distributed(one) and one.device_mesh.size() != made.size:
+            raise error_of(
+                Status.E_UNSUPPORTED,
+                f"{name} lies on {one.device_mesh.size()} of {made.size} ranks; allowed: a replica whose DTensors "
+                "lie on all ranks of torch.distributed's world",
+            )
+    return made
+
+
+def local_state(state: dict[Any, Any]) -> dict[Any, Any]:
+    """An optimizer's state, of DTensors this rank's part."""
+    return {
+        key: {name: _compat.local(one) for name, one in of_one.items()} if isinstance(of_one, dict) else of_one
+        for key, of_one in state.items()
+    }
+
+
+def spread_state(optimizer: torch.optim.Optimizer, state: dict[Any, Any]) -> dict[Any, Any]:
+    """The other way round: what is as large as this rank's part of a parameter is spread as that is."""
+    parameters = [one for group in optimizer.param_groups for one in group["params"]]
+
+    def spread(like: Any, one: Any) -> Any:
+        if not _compat.is_distributed(like) or not isinstance(one, torch.Tensor):
+            return one
+        part = _compat.local(like.detach())
+        return _compat.distributed_like(one.to(part.device), like) if one.shape == part.shape else one
+
+    return {
+        key: {name: spread(parameters[key], one) for name, one in of_one.items()}
+        if isinstance(of_one, dict) and isinstance(key, int)
+        else of_one
+        for key, of_one in state.items()
+    }
