@@ -105,7 +105,6 @@ class Layout {
   // Whether the payload, which has the right size, has this layout.
   bool matches(const std::uint8_t* payload) const {
     Chunk differs = (load<Chunk>(payload + last()) & last_same_) ^ last_frame_;
-#pragma GCC unroll 4
     for (std::size_t i = 0; i * sizeof(Chunk) < last(); ++i) {
       differs |= (load<Chunk>(payload + i * sizeof(Chunk)) & same_[i]) ^ frame_[i];
     }
@@ -133,7 +132,6 @@ class Layout {
     std::memcpy(to, &size_, sizeof size_);
     to += sizeof size_;
     const std::size_t last = this->last();  // which writing does not change
-#pragma GCC unroll 4
     for (std::size_t i = 0; i * sizeof(Chunk) < last; ++i) {
       std::memcpy(to + i * sizeof(Chunk), &frame_[i], sizeof(Chunk));
     }

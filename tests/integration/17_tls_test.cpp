@@ -326,6 +326,44 @@ TEST_F(OverTls, AFirstSecureSetUpIsThreeCommands) {
   }
 }
 
+TEST_F(OverTls, CertificatesAreRenewedForTheSameKeys) {
+  const std::string made = directory_.file("made");
+  const std::string others = directory_.file("others");
+  const auto tls = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {program("syncctl"), "tls"});
+    return run(words, directory_.path());
+  };
+  ASSERT_EQ(tls({"init", made, "--host", "head.example"}).ending, exited(0));
+  ASSERT_EQ(tls({"init", others}).ending, exited(0));
+  Daemon daemon(directory_, {.tcp = "0.0.0.0:0", .config = read_file(made + "/syncd.toml")});
+  const std::string log = daemon.log();
+  const std::size_t at = log.find("endpoint=tls:0.0.0.0:") + 21;
+  const std::string address = "tls:127.0.0.1:" + log.substr(at, log.find('\n', at) - at);
+
+  const std::string key = read_file(made + "/server.key");
+  const std::string old = read_file(made + "/server.crt");
+  ASSERT_EQ(chmod((made + "/server.crt").c_str(), 0640), 0);
+  const RunResult server = tls({"renew", made, "server", "--days", "700"});
+  ASSERT_EQ(server.ending, exited(0)) << server.err;
+  EXPECT_THAT(server.out, HasSubstr("systemctl reload syncd"));
+  EXPECT_EQ(read_file(made + "/server.key"), key);
+  EXPECT_NE(read_file(made + "/server.crt"), old);
+  struct stat found {};
+  ASSERT_EQ(stat((made + "/server.crt").c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 0777U, 0640U);
+  ASSERT_EQ(tls({"renew", made, "worker"}).ending, exited(0));
+  daemon.reload(" reloaded ");
+  EXPECT_EQ(
+      open(address, {made + "/ca.crt", made + "/worker.crt", made + "/worker.key"}, "head.example")
+          .status,
+      SYNCD_OK);
+
+  EXPECT_TRUE(ended(tls({"renew", made, "nobody"}), 4, "nobody.crt cannot be read"));
+  EXPECT_EQ(tls({"renew", made, "ca"}).ending, exited(2));
+  std::filesystem::copy(others + "/worker.crt", made + "/foreign.crt");
+  EXPECT_TRUE(ended(tls({"renew", made, "foreign"}), 4, "this authority has not signed"));
+}
+
 TEST_F(OverTls, AHostThatIsNoneAndADirectoryOfOthersAreRefused) {
   const auto init = [&](const std::string& directory, const std::string& host) {
     return run({program("syncctl"), "tls", "init", directory, "--host", host}, directory_.path());

@@ -2,6 +2,7 @@
 #include "daemon/tools/ctl/certificates.h"
 
 #include <arpa/inet.h>
+#include <fmt/format.h>
 #include <openssl/bio.h>
 #include <openssl/bn.h>
 #include <openssl/ec.h>
@@ -56,10 +57,10 @@ std::string pem_of(EVP_PKEY* key) {
   return take(bio);
 }
 
-Certificate read_certificate(const std::string& pem) {
+Certificate read_certificate(const std::string& pem, const char* whose = "the authority's") {
   const Bio bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())), BIO_free);
   Certificate certificate(PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr), X509_free);
-  check(certificate != nullptr, "read the authority's certificate");
+  check(certificate != nullptr, fmt::format("read {} certificate", whose).c_str());
   return certificate;
 }
 
@@ -114,6 +115,12 @@ std::string alternative_name(const std::string& name) {
   return (name.find("://") != std::string::npos ? "URI:" : "DNS:") + name;
 }
 
+void set_validity(X509* certificate, std::int64_t from_s, std::int64_t until_s) {
+  check(X509_gmtime_adj(X509_getm_notBefore(certificate), from_s) != nullptr &&
+            X509_gmtime_adj(X509_getm_notAfter(certificate), until_s) != nullptr,
+        "fill a certificate in");
+}
+
 // All but the signature. A null issuer: it is its own.
 Certificate begin(EVP_PKEY* key, const std::string& common_name, X509* issuer, std::int64_t from_s,
                   std::int64_t until_s) {
@@ -121,10 +128,8 @@ Certificate begin(EVP_PKEY* key, const std::string& common_name, X509* issuer, s
   check(certificate != nullptr && X509_set_version(certificate.get(), X509_VERSION_3) == 1,
         "make a certificate");
   set_random_serial(certificate.get());
-  check(X509_gmtime_adj(X509_getm_notBefore(certificate.get()), from_s) != nullptr &&
-            X509_gmtime_adj(X509_getm_notAfter(certificate.get()), until_s) != nullptr &&
-            X509_set_pubkey(certificate.get(), key) == 1,
-        "fill a certificate in");
+  set_validity(certificate.get(), from_s, until_s);
+  check(X509_set_pubkey(certificate.get(), key) == 1, "fill a certificate in");
   set_name(X509_get_subject_name(certificate.get()), common_name);
   check(X509_set_issuer_name(
             certificate.get(),
@@ -173,6 +178,18 @@ CertificateAndKey make_certificate(const CertificateAndKey& authority,
   add_extension(certificate.get(), issuer.get(), NID_authority_key_identifier, "keyid");
   sign(certificate.get(), issuer_key.get());
   return {pem_of(certificate.get()), pem_of(key.get())};
+}
+
+std::string renew_certificate(const CertificateAndKey& authority, const std::string& certificate,
+                              std::int64_t valid_s) {
+  const Key issuer_key = read_key(authority.key);
+  const Certificate renewed = read_certificate(certificate, "the old");
+  check(X509_verify(renewed.get(), issuer_key.get()) == 1,
+        "renew what this authority has not signed");
+  set_random_serial(renewed.get());
+  set_validity(renewed.get(), CertificateOptions().valid_from_s, valid_s);
+  sign(renewed.get(), issuer_key.get());
+  return pem_of(renewed.get());
 }
 
 }  // namespace syncd::ctl

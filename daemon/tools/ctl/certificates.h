@@ -33,4 +33,9 @@ CertificateAndKey make_authority(const std::string& common_name, std::int64_t va
 CertificateAndKey make_certificate(const CertificateAndKey& authority,
                                    const CertificateOptions& options);
 
+// The same certificate, of the same key, for `valid_s` from now on; in PEM. Throws
+// std::runtime_error where it is none, or `authority` has not signed it.
+std::string renew_certificate(const CertificateAndKey& authority, const std::string& certificate,
+                              std::int64_t valid_s);
+
 }  // namespace syncd::ctl

@@ -224,6 +224,10 @@ void add_tls(Commands& commands, TlsOptions& options) {
   command("issue", "Make one more client's certificate from DIR/ca.key", run_tls_issue, "")
       ->add_option("NAME", options.name, "Name of the client: its identity is cert:NAME")
       ->required();
+  command("renew", "Make DIR/NAME.crt anew from DIR/ca.key, for the same names and key",
+          run_tls_renew, "")
+      ->add_option("NAME", options.name, "server, or a client's name")
+      ->required();
 }
 
 // About a store whose daemon is down.

@@ -203,6 +203,39 @@ void issue(const TlsOptions& options, std::ostream& out) {
                      options.name);
 }
 
+// Whoever may read the old one may read it.
+void replace(const std::string& path, const std::string& text) {
+  struct stat old {};
+  const std::string part = path + ".new";
+  if (stat(path.c_str(), &old) != 0) throw std::runtime_error(path + ": " + std::strerror(errno));
+  write_new(part, text, old.st_mode & 0777U);
+  const bool is_its_owners = old.st_uid == geteuid() && old.st_gid == getegid();
+  if ((!is_its_owners && chown(part.c_str(), old.st_uid, old.st_gid) != 0) ||
+      chmod(part.c_str(), old.st_mode & 0777U) != 0 || rename(part.c_str(), path.c_str()) != 0 ||
+      !sync_to_disk(parent_of(path))) {
+    const int reason = errno;
+    unlink(part.c_str());
+    throw std::runtime_error(path + ": " + std::strerror(reason));
+  }
+}
+
+void renew(const TlsOptions& options, std::ostream& out) {
+  const bool is_server = options.name == "server";
+  if (!is_server) check_name(options.name);
+  const std::string path = joined(options.directory, options.name + ".crt");
+  const CertificateAndKey authority = read_authority(options.directory);
+  std::string old;
+  if (!read_file(path, old)) throw std::runtime_error(path + " cannot be read");
+  try {
+    replace(path, renew_certificate(authority, old, options.days * kDayS));
+  } catch (const std::runtime_error& wrong) {
+    throw std::runtime_error(path + ": " + wrong.what());
+  }
+  out << fmt::format("made anew: {}, valid for {} days; {}.key is the same\n", path, options.days,
+                     options.name);
+  if (is_server) out << "the daemon takes it when it is reloaded: systemctl reload syncd\n";
+}
+
 int run(void (*what)(const TlsOptions&, std::ostream&), const TlsOptions& options,
         std::ostream& out, std::ostream& err) {
   try {
@@ -225,6 +258,10 @@ int run_tls_init(const TlsOptions& options, std::ostream& out, std::ostream& err
 
 int run_tls_issue(const TlsOptions& options, std::ostream& out, std::ostream& err) {
   return run(issue, options, out, err);
+}
+
+int run_tls_renew(const TlsOptions& options, std::ostream& out, std::ostream& err) {
+  return run(renew, options, out, err);
 }
 
 }  // namespace syncd::ctl

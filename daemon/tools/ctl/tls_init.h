@@ -1,4 +1,4 @@
-// `syncctl tls init` and `syncctl tls issue`: a certificate authority of one's own as files in a
+// `syncctl tls init`, `issue` and `renew`: a certificate authority of one's own as files in a
 // directory. Needs no daemon.
 #pragma once
 
@@ -22,5 +22,7 @@ struct TlsOptions {
 int run_tls_init(const TlsOptions& options, std::ostream& out, std::ostream& err);
 // One more client's certificate from the authority in the directory.
 int run_tls_issue(const TlsOptions& options, std::ostream& out, std::ostream& err);
+// NAME.crt anew, written over at once, with owner and mode of the old one; NAME.key stays.
+int run_tls_renew(const TlsOptions& options, std::ostream& out, std::ostream& err);
 
 }  // namespace syncd::ctl
