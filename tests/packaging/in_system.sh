@@ -6,8 +6,8 @@ export SYNCD_ADDR=unix:/run/syncd/syncd.sock
 step() { printf '== %s (%s s)\n' "$*" "$SECONDS"; }
 fail() {
   printf 'FAILED: %s\n' "$*"
-  systemctl --no-pager --full status syncd 2>&1 | tail -n 20 || true
-  journalctl --no-pager -u syncd -n 30 2>&1 || true
+  systemctl --no-pager --full status syncd 'syncd@*' 2>&1 | tail -n 40 || true
+  journalctl --no-pager -u syncd -u 'syncd@*' -n 30 2>&1 || true
   exit 1
 }
 # A changed configuration stays without a question, where the new version brings another one.

@@ -7,7 +7,7 @@ KIND  "copies": each rank has the whole model, and gradients are summed over the
       "fsdp": FSDP 2; on CPUs it takes a late torch
       Rank 1 of replica 1 is at fault, else as "copies": "swapped": its layers have other names; "dies": it is killed
       in its fifth averaging; "raises": it ends its block with an exception after two, and lives on (without sums of gradients, for
-      which the other one would wait); "leaves": likewise by a break
+      which the other one would wait); "leaves": likewise by a break; "unlike": it is to save nothing
 CHECKPOINT is a directory; "": none. RANK, WORLD_SIZE and MASTER_PORT are the replica's own. Says "own N" after the Nth average of this process; at the
 end "N VALUE", where VALUE is what this rank's part of the parameters was.
 """
@@ -74,7 +74,7 @@ def part():
 
 said, seen = 0, []
 options = {"optimizer": optimizer, "job": "replicas", "weight": "steps", "replica": True}
-options["checkpoint"] = os.environ["CHECKPOINT"] or None
+options["checkpoint"] = None if kind == "unlike" and at_fault else os.environ["CHECKPOINT"] or None
 try:
     with st.run("elastic_bsp:8", model, rank=replica, world_size=replicas, **options) as job:
         for step, _ in job.steps(averagings=averagings):

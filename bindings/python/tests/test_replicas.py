@@ -93,9 +93,11 @@ def test_models_that_differ_in_one_place_are_refused_by_name(daemon, start):
         assert "where worker 0 has rank 1: 0.weight" in err
 
 
+@pytest.mark.parametrize("saves", [False, True])
 @pytest.mark.parametrize("fault", ["dies", "raises", "leaves"])
-def test_a_rank_at_fault_ends_its_replica_and_holds_nobody_up(daemon, start, fault):
-    first, second = (start(fault, replica, ENDLESS) for replica in range(REPLICAS))
+def test_a_rank_at_fault_ends_its_replica_and_holds_nobody_up(daemon, start, tmp_path, fault, saves):
+    directory = tmp_path / "saved" if saves else ""
+    first, second = (start(fault, replica, ENDLESS, checkpoint=directory) for replica in range(REPLICAS))
     code, _, err = second[0].finish()
     assert code != 0, err
     # The timeout of an averaging, 120 s, is beyond the patience.
@@ -155,6 +157,13 @@ def test_sigterm_ends_all_with_a_checkpoint(daemon, start, tmp_path):
         code, _, err = one.finish()
         assert code == 143, err
     go_on(daemon, start, "copies", directory)
+
+
+def test_ranks_that_are_to_save_otherwise_are_refused_by_name(start, tmp_path):
+    for one in start("unlike", 1, ENDLESS, checkpoint=tmp_path / "saved"):
+        code, _, err = one.finish()
+        assert code != 0
+        assert "checkpoint= and state= of rank 1 are (None, []), and of rank 0 ('/" in err, err
 
 
 def test_as_many_ranks_continue_as_have_saved(daemon, start, tmp_path):

@@ -340,9 +340,9 @@ def _pauses(rank: int) -> Iterator[float]:
         pause = min(2 * pause, _PAUSE_MAX_S)
 
 
-# Of on_sigterm(): whose training the signal ends; the pair of sockets that its number comes through, which
-# a forked process must not write to; and where else numbers go.
-_target: tuple[Worker, float] | None = None
+# Of on_sigterm(): what the signal does; the pair of sockets that its number comes through, which a forked
+# process must not write to; and where else numbers go.
+_target: Callable[[], object] | None = None
 _pair: tuple[socket.socket, socket.socket] | None = None
 _forward = -1
 _held = threading.local()
@@ -393,6 +393,11 @@ def on_sigterm(worker: Worker, wait: float = 20.0) -> None:
     there that the state is saved. To be called in the main thread; again for the worker of a later training,
     whose the signal is from then on. A process that is forked from this one ends by SIGTERM as by default.
     """
+    _on_sigterm(lambda: _preempted(worker, wait))
+
+
+def _on_sigterm(act: Callable[[], object]) -> None:
+    """Calls act() at each SIGTERM in that thread. In the main thread."""
     global _target, _pair, _forward
     if _pair is None:
         _pair = socket.socketpair()
@@ -401,7 +406,7 @@ def on_sigterm(worker: Worker, wait: float = 20.0) -> None:
     before = signal.set_wakeup_fd(_pair[1].fileno(), warn_on_full_buffer=False)
     if before != _pair[1].fileno():
         _forward = before
-    _target = worker, wait
+    _target = act
     signal.signal(signal.SIGTERM, _note)  # so that the number is written
 
 
@@ -425,7 +430,7 @@ def _take(told: socket.socket) -> None:
             with contextlib.suppress(OSError):
                 os.write(_forward, numbers)
         if signal.SIGTERM in numbers and _target is not None:
-            _preempted(*_target)
+            _target()
 
 
 def _preempted(worker: Worker, wait: float) -> None:

@@ -80,8 +80,8 @@ class AveragingJob(Job):
                        parallel or DDP, and are one worker of the job. Give rank= and world_size=: the number of
                        this replica, and how many there are. Each rank meets those of its own place in the other
                        replicas, so all must be made alike; what a rank holds of a DTensor stays where it is.
-                       With checkpoint= each rank of the first replica saves its part, and as many ranks continue;
-                       SIGTERM is for all ranks of a replica
+                       With checkpoint= each rank of one replica saves its part, and as many ranks continue; a
+                       replica that ends saves nothing any more. SIGTERM is for all ranks of a replica
     shared_memory      True: workers that are all on one machine (in one process namespace) add up in shared
                        memory, which takes a third of gloo's time. False: by gloo there, too
 
@@ -89,8 +89,8 @@ class AveragingJob(Job):
     initialized, and groups of yours are not touched. An averaging that fails, because a worker is lost or
     after the timeout, is skipped: each goes on from its own parameters. At the next one, whoever has not the
     latest average first takes parameters, buffers and the outer optimizer's state from a worker that has
-    it, and weighs 0; so does one that joins or comes back, who also takes the optimizer's state (its
-    hyperparameters stay its own). At the start all take rank 0's. Integer buffers are that worker's. Where a
+    it, and weighs 0; so does one that joins or comes back, who also takes the optimizer's state, unless it has
+    one from a checkpoint (its hyperparameters stay its own). At the start all take rank 0's. Integer buffers are that worker's. Where a
     buffer's mean is infinite, as a mask's is, each keeps its own number.
     A checkpoint holds an average, never parameters in between.
 
@@ -143,6 +143,7 @@ class AveragingJob(Job):
                 'without backup, elastic_bsp:R. bsp with backup workers runs as form="server"',
             )
         self._replica = replica_of(options, model) if replica else None
+        self._saves_at_end = not replica  # its ranks may end one after the other
         if self._replica is None:
             check_whole(model)
         elif not self._replica.leads:
@@ -264,6 +265,18 @@ class AveragingJob(Job):
             return made[0].address or ""
 
         self._daemon = self._replica.share(connect)
+        directory = self._options.checkpoint
+        given = None if directory is None else os.path.abspath(directory), sorted(self._options.state)
+        of_all = self._replica.gather(given)
+        for rank, one in enumerate(of_all):
+            if one != of_all[0]:
+                if made:
+                    made[0].close()
+                raise error_of(
+                    Status.E_INVALID,
+                    f"checkpoint= and state= of rank {rank} are {one}, and of rank 0 {of_all[0]}; all ranks of a "
+                    "replica must give the same",
+                )
         client: Client = made[0] if made else Nobody()
         return client
 
@@ -386,33 +399,6 @@ class AveragingJob(Job):
         """Only the view's own average."""
         trained = self._trained_steps > 0 or self._skipped
         return self._label is not None and self._label[1] == self._view and not trained
-
-    def _leave(self, error: BaseException | None) -> None:
-        super()._leave(error)
-        if self._replica is not None and self._replica.terminated:
-            raise SystemExit(143) from error  # as its leader, whose end it may have met in a collective
-
-    def _leave_in_order(self) -> None:
-        if self._replica is None or self._saver is None:
-            return super()._leave_in_order()
-        how = "finished" if self._finished else "left"
-
-        def leave() -> int:
-            """The checkpoint that is wanted before."""
-            try:
-                self.worker.leave(kind=how)
-            except Error as wanted:
-                if wanted.code != Status.E_CHECKPOINT:
-                    raise
-                return self.worker.checkpoint
-            return 0
-
-        number = self._replica.share(leave)
-        if number == 0:
-            return
-        if self._may_save():
-            self._saver.save_as(number, self.iteration + 1)
-        self.worker.leave(kind=how)
 
     def _closing(self, error: BaseException | None) -> None:
         if error is None and self._group is not None:

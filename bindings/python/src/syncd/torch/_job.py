@@ -125,6 +125,7 @@ class Job:
         self._options = options
         self._client: Client
         self._saver: Saver | None = None
+        self._saves_at_end = True
         self._finished = False
         self._grant: Step | None = None  # the latest
         self._used = False  # the loop's body has had a batch for it
@@ -501,7 +502,7 @@ class Job:
         except Error as wanted:
             if wanted.code != Status.E_CHECKPOINT:
                 raise
-            if self._saver is not None and self._may_save():
+            if self._saver is not None and self._saves_at_end and self._may_save():
                 self._saver.save_as(worker.checkpoint, self.iteration + 1)
             worker.leave(kind=how)
 

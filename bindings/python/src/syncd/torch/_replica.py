@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
+import sys
 import threading
 import time
 from datetime import timedelta
@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from .._values import Pushed
+from ..checkpoint import _on_sigterm
 from ..errors import Error, Status, error_of
 from . import _compat
 from ._job import Options
@@ -50,9 +51,8 @@ class Replica:
         self.rank: int = dist.get_rank()
         self.size: int = dist.get_world_size()
         self._group: Any = dist.new_group(backend="gloo", timeout=_TIMEOUT)
-        self.terminated = False
-        """A mate has got SIGTERM."""
-        self._handled: Any = None  # SIGTERM, before this
+        self._ended = threading.Event()
+        self._terminated = False  # a mate that has got SIGTERM
 
     @property
     def leads(self) -> bool:
@@ -110,22 +110,21 @@ class Replica:
             raise one
 
     def outlast_sigterm(self) -> None:
-        """A mate goes on after SIGTERM, because its leader, which gets one too, may want a checkpoint first.
-        In the main thread, until close()."""
+        """At SIGTERM a mate goes on until its leader, which gets one too, has had a checkpoint and ended. In the
+        main thread."""
 
-        def note(*_: object) -> None:
-            if not self.terminated:
-                self.terminated = True
-                last = threading.Timer(_LAST_S, os._exit, [143])
-                last.daemon = True
-                last.start()
+        def terminate() -> None:
+            self._terminated = True
+            self._ended.wait(_LAST_S)
+            _exit_terminated()
 
-        self._handled = signal.signal(signal.SIGTERM, note) or signal.SIG_DFL
+        _on_sigterm(terminate)
 
     def close(self) -> None:
         """When this rank leaves: later calls of the others end with an Error."""
-        if self._handled is not None and not self.terminated:
-            signal.signal(signal.SIGTERM, self._handled)
+        self._ended.set()
+        if self._terminated:
+            _exit_terminated()  # whatever the leader's end has brought about here
         group, self._group = self._group, None
         if group is not None:
             with contextlib.suppress(RuntimeError, ValueError):
@@ -142,6 +141,13 @@ class Replica:
                 f"a rank of this replica has left, or cannot be reached ({error}); all must train equally many "
                 "batches; if one was lost, start all of them again",
             ) from error
+
+
+def _exit_terminated() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    os._exit(143)
 
 
 class Joined(NamedTuple):
@@ -188,6 +194,12 @@ def replica_of(options: Options, model: torch.nn.Module) -> Replica:
             Status.E_INVALID,
             "replica=True without the address of a daemon that all replicas reach; allowed: SYNCD_ADDR or address=",
         )
+    for key, object_ in options.state.items():
+        if _holds_parts(object_.state_dict()):
+            raise error_of(
+                Status.E_UNSUPPORTED,
+                f"state[{key!r}] has DTensors; allowed with replica=True: objects that each rank has whole",
+            )
     made = Replica()
     for name, one in model.named_parameters():
         if _compat.is_flat(one):
@@ -202,6 +214,14 @@ def replica_of(options: Options, model: torch.nn.Module) -> Replica:
                 "lie on all ranks of torch.distributed's world",
             )
     return made
+
+
+def _holds_parts(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(_holds_parts(one) for one in value.values())
+    if isinstance(value, (list, tuple)):
+        return any(_holds_parts(one) for one in value)
+    return _compat.is_distributed(value)
 
 
 def local_state(state: dict[Any, Any]) -> dict[Any, Any]:
@@ -224,7 +244,7 @@ def spread_state(optimizer: torch.optim.Optimizer, state: dict[Any, Any]) -> dic
 
     return {
         key: {name: spread(parameters[key], one) for name, one in of_one.items()}
-        if isinstance(of_one, dict) and isinstance(key, int)
+        if isinstance(of_one, dict) and isinstance(key, int) and key < len(parameters)
         else of_one
         for key, of_one in state.items()
     }

@@ -47,7 +47,8 @@ class ReplicaSaver(Saver):
             """Whether it is this replica that saves."""
             if worker.checkpoint_shard(number)[0] != 0:
                 return False
-            _remove(part)  # of a try that did not end
+            if part.exists():
+                _remove(part)  # of a try that did not end
             part.mkdir()
             return True
 
@@ -55,11 +56,17 @@ class ReplicaSaver(Saver):
             self.decline(number)
             return None
         with self._phase():
-            self._together(lambda: self._save_own(part))
+            try:
+                self._together(lambda: self._save_own(part))
+                if replica.leads:
+                    _sync(part)
+                    if path.is_dir():
+                        _remove(path)  # of a try at the same checkpoint that others did not complete
+                    os.replace(part, path)
+            finally:
+                if replica.leads and part.exists():
+                    _remove(part)
             if replica.leads:
-                if path.is_dir():
-                    _remove(path)  # of a try at the same checkpoint that others did not complete
-                os.replace(part, path)
                 self._files.append((number, path))
                 self._say(number, str(path), 0, 1)
         return str(path)
@@ -70,11 +77,19 @@ class ReplicaSaver(Saver):
 
     def load(self) -> Found | None:
         found = self._replica.share(self._find)
-        if found is None:
-            return None
-        location = found.shards[0].location
-        state = self._together(lambda: self._load_own(pathlib.Path(location)))
-        return Found(state, found.iteration, found.number, location)
+        while found is not None:
+            folder = pathlib.Path(found.shards[0].location)
+            try:
+                state = self._together(lambda: self._load_own(folder))
+            except Exception:
+                # Another replica may have completed the next one meanwhile, and removed this one.
+                latest = self._replica.share(self._find)
+                if latest is None or latest.number == found.number:
+                    raise
+                found = latest
+            else:
+                return Found(state, found.iteration, found.number, str(folder))
+        return None
 
     def _phase(self) -> contextlib.AbstractContextManager[Any]:
         if self._replica.leads:
@@ -97,12 +112,14 @@ class ReplicaSaver(Saver):
     def _save_own(self, folder: pathlib.Path) -> None:
         _compat.reshard(self._model)
         state = self._state()
-        state["model"] = {name: _compat.local(one) for name, one in state["model"].items()}
+        model = state["model"]
+        spread = {name: _compat.described(one) for name, one in model.items()}
+        model.update({name: _compat.local(one) for name, one in model.items()})  # it has attributes, too
         if state["optimizer"] is not None:
             of_optimizer = local_state(state["optimizer"]["state"])
             state["optimizer"] = {**state["optimizer"], "state": of_optimizer}
         path = self._of_rank(folder)
-        self._save_to({**state, "ranks": self._replica.size}, str(path))
+        self._save_to({**state, "ranks": self._replica.size, "spread": spread}, str(path))
         _sync(path)
 
     def _load_own(self, folder: pathlib.Path) -> dict[str, Any]:
@@ -120,13 +137,19 @@ class ReplicaSaver(Saver):
                 f"{folder} was saved by a replica of {state['ranks']} ranks, and this one has {self._replica.size}; "
                 "allowed: as many, or another directory as checkpoint=",
             )
-        like = self._model.state_dict()
-        state["model"] = {
-            name: _compat.distributed_like(one.to(_compat.local(like[name]).device), like[name])
-            if name in like and _compat.is_distributed(like[name])
-            else one
-            for name, one in state["model"].items()
-        }
+        like, model = self._model.state_dict(), state["model"]
+        for name, one in model.items():
+            if name not in like:
+                continue  # load_state_dict() names it
+            if _compat.described(like[name]) != state["spread"][name]:
+                raise error_of(
+                    Status.E_INVALID,
+                    f"{name} was saved{state['spread'][name] or ' whole'}, and is "
+                    f"here{_compat.described(like[name]) or ' whole'}; allowed: as it was saved, or another "
+                    "directory as checkpoint=",
+                )
+            if _compat.is_distributed(like[name]):
+                model[name] = _compat.distributed_like(one.to(_compat.local(like[name]).device), like[name])
         if state["optimizer"] is not None and self._optimizer is not None:
             of_optimizer = spread_state(self._optimizer, state["optimizer"]["state"])
             state["optimizer"] = {**state["optimizer"], "state": of_optimizer}

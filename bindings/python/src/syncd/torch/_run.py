@@ -79,7 +79,7 @@ def run(
 
     `of_form`, by form:
 
-    averaging   weight, outer, averaging_timeout, backend, shared_memory: see AveragingJob
+    averaging   weight, outer, averaging_timeout, backend, replica, shared_memory: see AveragingJob
     server      see ServerJob
     neighbours  see NeighbourJob
 
