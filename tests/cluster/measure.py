@@ -1,6 +1,6 @@
 """Figures of a cluster on this machine: three etcd servers, three machines. Nothing is asserted.
 
-usage: tests/cluster/run --measure [idle] [pushes] [killed]     all by default
+usage: tests/cluster/run --measure [idle] [pushes] [killed] [spread]     all by default
 
 idle     memory and processor time of members without work
 pushes   pushes a second of one job, and of a job in each of SYNCD_MEASURE_SHARDS shards (default 4), under asp
@@ -8,6 +8,8 @@ pushes   pushes a second of one job, and of a job in each of SYNCD_MEASURE_SHARD
          same etcd, times the mean number of pushes in an entry
 killed   SYNCD_FAILOVER_RUNS leaders (default 20) are killed, with 100 workers under asp and a lease of
          SYNCD_FAILOVER_LEASE_S: seconds to the next grant of all workers
+spread   four jobs of 1,000 workers each under bsp, whose iterations take a second, on one machine; two more
+         come: seconds until leaders are spread, and how much longer than usual a worker waited meanwhile
 """
 
 import base64
@@ -27,13 +29,15 @@ from support import HERE, Cluster, Etcd, Workers, program, shard_of, wait_until
 IDLE_S = 20
 ROUND_S = 8
 WORKERS = 256
+SPREAD_S = 100
+SPREAD_SHARDS = 4
 
 
 @contextlib.contextmanager
-def running(shards=1):
+def running(shards=1, machines=None):
     with tempfile.TemporaryDirectory() as directory:
         path = pathlib.Path(directory)
-        cluster = Cluster(path, Etcd(path, 3 * [HERE]), shards=shards)
+        cluster = Cluster(path, Etcd(path, 3 * [HERE]), shards=shards, machines=machines)
         try:
             yield cluster
         finally:
@@ -87,10 +91,10 @@ def entry_bytes(cluster):
     return int(statistics.mean(sizes))
 
 
-def bench(cluster, job, workers, connections):
-    argv = [program("syncbench"), "--addr", cluster.address(), "--job", job, "--policy", "asp"]
+def bench(cluster, job, workers, connections, policy="asp", seconds=ROUND_S, iteration="0"):
+    argv = [program("syncbench"), "--addr", cluster.address(), "--job", job, "--policy", policy]
     argv += ["--workers", str(workers), "--connections", str(connections)]
-    argv += ["--seconds", str(ROUND_S), "--json"]
+    argv += ["--iteration-time", iteration, "--seconds", str(seconds), "--json"]
     return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
 
 
@@ -101,8 +105,12 @@ def bare_appends(cluster, size, shards):
     return float(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
 
 
+def job_of_each(shards):
+    return {shard_of(f"job-{i}", shards): f"job-{i}" for i in range(1000)}
+
+
 def pushes(shards):
-    jobs = {shard_of(f"job-{i}", shards): f"job-{i}" for i in range(1000)}
+    jobs = job_of_each(shards)
     with running(shards) as cluster:
         before = log_entries(cluster)
         load = [
@@ -139,7 +147,35 @@ def killed():
     )
 
 
-chosen = sys.argv[1:] or ["idle", "pushes", "killed"]
+def spread():
+    jobs = job_of_each(SPREAD_SHARDS)
+    with running(SPREAD_SHARDS, machines=1) as cluster:
+        load = [
+            bench(cluster, jobs[shard], 1000, 10, "bsp", SPREAD_S, "constant:1000")
+            for shard in range(SPREAD_SHARDS)
+        ]
+        time.sleep(10)  # all have joined, and train
+        since = time.monotonic()
+        cluster.start(1)
+        cluster.start(2)
+
+        def is_spread():
+            status = json.loads(cluster.status("--json"))
+            leaders = [shard["leader"] for shard in status["shards"]]
+            return sorted(leaders.count(f"m{i}") for i in range(3)) == [1, 1, 2]
+
+        wait_until(is_spread, "all have some")
+        print(f"{SPREAD_SHARDS} shards are spread over 3 machines after {time.monotonic() - since:.0f} s")
+        for shard, one in enumerate(load):
+            found = json.loads(one.communicate()[0])
+            waits = [
+                f"{what}: usual {found[what]['p50_us'] / 1e6:.2f} s, most {found[what]['max_us'] / 1e6:.2f} s"
+                for what in ("push", "barrier")
+            ]
+            print(f"shard {shard}: {'; '.join(waits)}")
+
+
+chosen = sys.argv[1:] or ["idle", "pushes", "killed", "spread"]
 if "idle" in chosen:
     idle()
 if "pushes" in chosen:
@@ -147,3 +183,5 @@ if "pushes" in chosen:
     pushes(int(os.environ.get("SYNCD_MEASURE_SHARDS", "4")))
 if "killed" in chosen:
     killed()
+if "spread" in chosen:
+    spread()
