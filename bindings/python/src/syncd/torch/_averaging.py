@@ -688,10 +688,10 @@ class AveragingJob(Job):
                 self._together(lambda: self._await_end(group))
                 self._all_have_it = True
         elif self._group.shared_sum is not None:
-            self._group.say_whole()
+            self._group.say_whole(self._group.place)
         else:
-            say_whole = self._group.say_whole
-            self._helper.post(lambda _: say_whole())
+            say_whole, place = self._group.say_whole, self._group.place
+            self._helper.post(lambda _: say_whole(place))
 
     def _run(self, group: ViewGroup, work: Callable[..., Any], timeout_s: float) -> Any:
         """Nothing blocks in shared memory: no switch of threads."""
@@ -702,7 +702,7 @@ class AveragingJob(Job):
         """Until all have it. Raises Skipped if it is not known that they do."""
 
         def end(check: Callable[[], None]) -> None:
-            group.say_whole()
+            group.say_whole(group.place)
             group.await_whole(check)
             group.say_seen()
 

@@ -109,11 +109,12 @@ class ViewGroup:
 
     # ---- Who has this view's average whole
 
-    def say_whole(self) -> None:
+    def say_whole(self, place: Place) -> None:
+        """Of the view of `place`: when it is said late, the group may be in the next one already."""
         if self.shared_sum is not None:
-            self.shared_sum.say_whole(self.place.number)
+            self.shared_sum.say_whole(place.number)
         else:
-            self.store.add(f"{self.place.view}/whole", 1)
+            self.store.add(f"{place.view}/whole", 1)
 
     def is_whole(self) -> bool:
         """Whether all have said so, also those that have ended since."""
