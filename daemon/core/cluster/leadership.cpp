@@ -195,11 +195,16 @@ std::string Leadership::hands_over_to(bool fails, Micros now) {
              : std::string();
 }
 
-Transaction Leadership::hand_over(const std::string& successor) const {
+Transaction Leadership::announce(const std::string& successor) const {
   Transaction change;
   change.compares = {{keys_.leader(), term_.revision}, {keys_.leader(), 0, value_}};
-  change.then = {{Op::Kind::kDelete, keys_.leader()}};
-  if (!successor.empty()) change.then.push_back({Op::Kind::kPut, keys_.successor(), successor});
+  if (!successor.empty()) change.then = {{Op::Kind::kPut, keys_.successor(), successor}};
+  return change;
+}
+
+Transaction Leadership::hand_over(const std::string& successor) const {
+  Transaction change = announce(successor);
+  change.then.push_back({Op::Kind::kDelete, keys_.leader()});
   return change;
 }
 

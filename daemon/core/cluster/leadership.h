@@ -80,6 +80,10 @@ class Leadership {
 
   // Another leads, or the lease is over: nothing is sent about the key.
   void depose();
+  // Of who leads: it will give the key to this member, who looks more often from then on.
+  Transaction announce(const std::string& successor) const;
+  // Whether the leader has announced this member.
+  bool is_next() const { return leader_ && successor_ == member_; }
   // Of who leads, and has stopped: gives the key up, to a member who takes it at once.
   Transaction hand_over(const std::string& successor) const;
   // Deletes the key, until the outcome is known.

@@ -23,6 +23,7 @@ namespace {
 
 constexpr Micros kPollMin = 100'000;
 constexpr Micros kPollMax = 500'000;
+constexpr Micros kPollNext = 20'000;  // of the member that is to lead next
 constexpr Micros kTellProgressEvery = 2'000'000;
 constexpr Micros kTellAgainAfter = 10'000'000;
 // Another process of this member's name keeps its key for at most its lease after its end.
@@ -187,8 +188,8 @@ Membership::Outcome Membership::follow(const std::function<bool()>& is_stopped,
     if (!is_usable && !check_etcd(is_usable, error)) return Outcome::kFailed;
     if (keeper_) keeper_->turned();
     if (is_usable && now() >= next_look) {
-      next_look = now() + poll;
       if (!look(error)) return Outcome::kFailed;
+      next_look = now() + (leadership_->is_next() ? kPollNext : poll);
     }
     if (keeper_ && !take_turn(store, error)) return Outcome::kFailed;
     if (store != nullptr) return Outcome::kLeads;
@@ -521,6 +522,12 @@ std::string Membership::attend(const std::function<bool()>& is_stopped) {
                         : other == view.pin ? "an operator wants that member to lead"
                                             : "it is that member's share";
       say(LogLevel::kInfo, "hands_over", {{"to", other}, {"reason", why}});
+      // This member serves until that one has seen it, so that nobody waits for its next look.
+      etcd_.transact(leadership_->announce(other), 0, call_timeout());
+      const Micros seen_by = now() + poll + kPollNext;
+      while (!is_stopped() && now() < seen_by) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
       return other;
     }
     if (config_.shards > 1 && now() >= next_look_around) {

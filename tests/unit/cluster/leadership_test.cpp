@@ -79,6 +79,7 @@ class ClusterLeadership : public testing::Test {
     if (const auto* item = etcd.find(kKeys.leader())) {
       view.leader = KeyValue{kKeys.leader(), item->value, item->created};
     }
+    if (const auto* item = etcd.find(kKeys.successor())) view.successor = item->value;
     of.on_view(view, now);
   }
   // Sends one thing and gives its answer.
@@ -147,6 +148,20 @@ TEST_F(ClusterLeadership, WhomTheLastLeaderGaveItToTakesItAtOnce) {
   EXPECT_GE(preferred.wakes_at(), kSecond);
   see(preferred, {first()});
   EXPECT_EQ(preferred.wakes_at(), 0) << "the other one is not there any more";
+}
+
+TEST_F(ClusterLeadership, WhoIsNextKnowsItBeforeTheKeyIsFree) {
+  Leadership leader = member(first(), 1);
+  Leadership heir = member(second(), 2);
+  show(leader, 0);
+  lead(leader, 0);
+  show(heir, 0);
+  EXPECT_FALSE(heir.is_next());
+  etcd.apply(leader.announce(second()));
+  EXPECT_TRUE(has_key()) << "it serves on";
+  show(heir, 0);
+  EXPECT_TRUE(heir.is_next());
+  EXPECT_EQ(heir.wakes_at(), kNever);
 }
 
 TEST_F(ClusterLeadership, AShardIsGivenOnce) {
