@@ -189,7 +189,7 @@ void Daemon::on_idle() {
 
 // To another member. Then the program starts anew, and follows.
 void Daemon::hand_over(const std::string& member) {
-  if (stopping_) return;
+  if (stopping_) return stop_serving();
   handing_over_ = true;
   server_->stop(fmt::format("member '{}' takes over", member), [this](const std::string& problem) {
     if (!problem.empty()) write(LogLevel::kWarn, "hands_over_late", {{"reason", problem}});
@@ -200,14 +200,22 @@ void Daemon::hand_over(const std::string& member) {
 
 void Daemon::stop(const std::string& reason) {
   stopping_ = true;
-  if (host_) host_->stop(exit_code_);
+  stop_reason_ = reason;
   manager_.stopping(reloader_.config().shutdown_timeout_us, reason);
+  // A leader goes on until it knows who comes next: hand_over().
+  if (host_ && server_ != nullptr && !handing_over_) return host_->give_away(exit_code_);
+  if (host_) host_->stop(exit_code_);
   if (server_ == nullptr) {
     if (host_ == nullptr || !host_->is_following()) close();
     return;
   }
   if (handing_over_) return;  // which ends the process now
-  server_->stop(reason, [this](const std::string& problem) {
+  stop_serving();
+}
+
+void Daemon::stop_serving() {
+  if (host_) host_->stop(exit_code_);
+  server_->stop(stop_reason_, [this](const std::string& problem) {
     if (!problem.empty()) exit_code_ = fail(kBadStore, problem);
     close();
   });

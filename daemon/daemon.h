@@ -50,6 +50,7 @@ class Daemon {
   void on_idle();
   void hand_over(const std::string& member);
   void stop(const std::string& reason);
+  void stop_serving();
   void close();
   void write(LogLevel level, const char* event,
              std::vector<std::pair<std::string, std::string>> fields = {}) {
@@ -83,6 +84,7 @@ class Daemon {
   server::Signals signals_{[this](int number) { on_signal(number); }};
   const Micros started_us_ = wall_clock_us();
   bool stopping_ = false;
+  std::string stop_reason_;
   bool handing_over_ = false;
   int exit_code_ = kClean;
 };

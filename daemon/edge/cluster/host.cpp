@@ -152,7 +152,8 @@ bool Host::watch(std::string& error) {
 void Host::attend() {
   pthread_setname_np(pthread_self(), "syncd-attend");
   try {
-    successor_ = membership_->attend([this] { return is_leaving_ || is_stopping_; });
+    successor_ = membership_->attend([this] { return is_leaving_ || is_stopping_; },
+                                     [this] { return is_going_.load(); });
   } catch (...) {
     failure_ = std::current_exception();
   }
@@ -161,7 +162,7 @@ void Host::attend() {
 
 void Host::on_attended() {
   if (failure_ != nullptr) std::rethrow_exception(failure_);
-  if (!successor_.empty()) options_.on_hand_over(successor_);
+  if (!successor_.empty() || is_going_) options_.on_hand_over(successor_);
 }
 
 void Host::close() {
@@ -177,7 +178,7 @@ void Host::close() {
 void Host::leave() {
   is_leaving_ = true;
   if (attending_.joinable()) attending_.join();
-  if (membership_ != nullptr) membership_->leave();
+  if (membership_ != nullptr) membership_->leave(successor_);
 }
 
 void Host::follow_again() {
@@ -192,7 +193,7 @@ void Host::follow_again() {
 void Host::restart(const std::string& reason) {
   static std::mutex once;  // several threads may notice it
   const std::lock_guard lock(once);
-  if (is_stopping_) {
+  if (is_stopping_ || is_going_) {
     options_.log(
         {LogLevel::kWarn, "deposed", {{"cluster", config_.cluster.name}, {"reason", reason}}});
     options_.on_restart();

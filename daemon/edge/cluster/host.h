@@ -31,7 +31,7 @@ class Host {
     // Any thread, before the program is started anew.
     std::function<void()> on_restart;
     // Once, while this member leads: it is to stop serving, and to call follow_again(), so that the
-    // member that is named can lead.
+    // member that is named can lead. After give_away() that is another one, or empty: nobody could.
     std::function<void(const std::string& member)> on_hand_over;
   };
   // A store: this member leads; the store is opened and nothing else done with it. Null: it was
@@ -52,6 +52,12 @@ class Host {
     is_stopping_ = true;
   }
   bool is_following() const { return thread_.joinable(); }
+  // The daemon that leads is to stop: on_hand_over() comes soon. If it is deposed before, the
+  // process ends with this status.
+  void give_away(int exit_code) {
+    exit_code_ = exit_code;
+    is_going_ = true;
+  }
 
   // The store has been read: from now on the loop must turn, and does so without traffic, too.
   // False, with a sentence in `error`: it cannot watch the cluster.
@@ -97,6 +103,7 @@ class Host {
   // That attends to the cluster while this member leads.
   std::thread attending_;
   std::atomic<bool> is_leaving_{false};
+  std::atomic<bool> is_going_{false};
   uv_async_t attended_{};
   std::string successor_;  // for the loop, from the thread that attends
 

@@ -500,24 +500,30 @@ bool Membership::lead(std::unique_ptr<store::Store>& store, std::string& error) 
   return true;
 }
 
-std::string Membership::attend(const std::function<bool()>& is_stopped) {
+std::string Membership::attend(const std::function<bool()>& is_stopped,
+                               const std::function<bool()>& is_going) {
   const Micros poll = std::clamp(options_.lease / 12, kPollMin, kPollMax);
   Micros fails_since = kNever;
   Micros next_look_around = 0;
   for (Micros next_look = 0; !is_stopped();
        std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
-    if (now() < next_look) continue;
+    const bool goes = is_going();
+    if (!goes && now() < next_look) continue;
     next_look = now() + poll;
     const Answer seen = ask();
     std::string ignored;  // whether it leads is decided by its lease, and by each append
-    if (seen.kind != Answer::Kind::kThen || !register_member(seen, ignored)) continue;
+    if (seen.kind != Answer::Kind::kThen || !register_member(seen, ignored)) {
+      if (goes) break;
+      continue;
+    }
     const Leadership::View view = view_of(seen);
     leadership_->on_view(view, now());
     fails_since = figures_->copy_fails ? std::min(fails_since, now()) : kNever;
     const bool fails = fails_since != kNever && now() - fails_since >= kCopyFailsFor;
-    std::string other = leadership_->hands_over_to(fails, now());
+    std::string other = leadership_->hands_over_to(fails || goes, now());
     if (!other.empty()) {
-      const char* why = fails                                ? "its copy cannot be written"
+      const char* why = goes                                 ? "it is to stop"
+                        : fails                              ? "its copy cannot be written"
                         : is_draining(seen, options_.member) ? "an operator has drained it"
                         : other == view.pin ? "an operator wants that member to lead"
                                             : "it is that member's share";
@@ -530,6 +536,7 @@ std::string Membership::attend(const std::function<bool()>& is_stopped) {
       }
       return other;
     }
+    if (goes) break;
     if (config_.shards > 1 && now() >= next_look_around) {
       next_look_around = now() + kLookAroundEvery;
       look_around();

@@ -61,8 +61,10 @@ class Membership {
                  std::string& error);
 
   // Of who leads, on any one thread: looks at the cluster until `is_stopped`, or until this member
-  // is to hand the shard over to another one, whose name it returns.
-  std::string attend(const std::function<bool()>& is_stopped);
+  // is to hand the shard over to another one, whose name it returns. If it `is_going`, to any that
+  // is ready; empty: none is.
+  std::string attend(const std::function<bool()>& is_stopped,
+                     const std::function<bool()>& is_going);
 
   // Any thread.
   MemberView view() const;
