@@ -8,9 +8,17 @@ import threading
 import time
 
 import pytest
-import syncd
 from order import faults
-from support import PATIENCE_S, Cluster, Workers, free_base_ports, program, shard_of, wait_until
+from support import (
+    PATIENCE_S,
+    Cluster,
+    Workers,
+    free_base_ports,
+    program,
+    shard_of,
+    syncd,
+    wait_until,
+)
 
 small = pytest.mark.small  # of which tests/run --all runs
 SHARDS = 2
