@@ -203,7 +203,7 @@ void Daemon::stop(const std::string& reason) {
   stop_reason_ = reason;
   manager_.stopping(reloader_.config().shutdown_timeout_us, reason);
   // A leader goes on until it knows who comes next: hand_over().
-  if (host_ && server_ != nullptr && !handing_over_) return host_->give_away(exit_code_);
+  if (host_ && host_->is_watching() && !handing_over_) return host_->give_away(exit_code_);
   if (host_) host_->stop(exit_code_);
   if (server_ == nullptr) {
     if (host_ == nullptr || !host_->is_following()) close();
@@ -215,6 +215,7 @@ void Daemon::stop(const std::string& reason) {
 
 void Daemon::stop_serving() {
   if (host_) host_->stop(exit_code_);
+  manager_.stopping(reloader_.config().shutdown_timeout_us, stop_reason_);
   server_->stop(stop_reason_, [this](const std::string& problem) {
     if (!problem.empty()) exit_code_ = fail(kBadStore, problem);
     close();

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import statistics
 import subprocess
 import time
@@ -217,6 +218,38 @@ def test_one_of_three_etcds_dies(tmp_path):
         check(cluster, workers.finish())
     finally:
         cluster.stop()
+
+
+def test_a_member_that_starts_while_etcd_has_no_majority_follows_later(tmp_path):
+    cluster = Cluster(tmp_path, Etcd(tmp_path, 3 * [HERE]))
+    try:
+        late = next(member for member in cluster.members if member is not cluster.leader())
+        late.kill()
+        for server in cluster.etcd.servers[:2]:
+            server.signal(signal.SIGSTOP)
+        late.start()
+        wait_until(lambda: "etcd does not answer" in late.page("/readyz")[1], "it waits")
+        for server in cluster.etcd.servers[:2]:
+            server.signal(signal.SIGCONT)
+        wait_until(lambda: late.page("/readyz")[0] == 200, "it follows")
+    finally:
+        cluster.stop()
+
+
+def test_a_member_whose_port_is_taken_gives_way(cluster):
+    workers = Workers(cluster.address())
+    workers.first_grants(time.monotonic())
+    leader = cluster.leader()
+    wait_until(lambda: cluster.status().count("\nmember ") == 3, "all are registered")
+    blocked = next(member for member in cluster.members if member is not leader)
+    config = str(leader.config)
+    with socket.create_server(("127.0.0.1", int(blocked.address.rsplit(":", 1)[1])), reuse_port=True):
+        cluster.syncctl("cluster", "move", "0", blocked.name, "--config", config)
+        assert blocked.child.wait(PATIENCE_S) == 4, blocked.log()
+        assert "Address already in use" in blocked.log()
+        workers.first_grants(time.monotonic())
+    blocked.start()
+    check(cluster, workers.finish())
 
 
 def test_status_names_leader_and_members(cluster):

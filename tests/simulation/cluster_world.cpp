@@ -110,6 +110,7 @@ struct Member {
   std::map<Ticket, std::vector<Push>> in_change;
   Ticket settled = 0;
   Sequence snapshot_sequence = 0;
+  bool has_chosen = false;  // whom it hands over to; it serves on for a while
   bool hands_over = false;  // it serves nobody, and its process ends soon
 };
 
@@ -161,7 +162,7 @@ class World {
   void start(Member& m) {
     ++m.life;
     m.is_up = true;
-    m.hands_over = false;
+    m.has_chosen = m.hands_over = false;
     m.nonces = {random_.next(), 0};
     m.leadership.emplace(kKeys, 0, m.name, m.nonces, 1);
     new_lease(m);
@@ -368,9 +369,9 @@ class World {
     view.pin = wanted_;
     if (const auto* item = etcd_.find(kKeys.successor())) view.successor = item->value;
     m.leadership->on_view(std::move(view), agenda_.now());
-    if (m.log && !m.hands_over) {
+    if (m.log && !m.has_chosen) {
       const std::string to = m.leadership->hands_over_to(chance(100), agenda_.now());
-      if (!to.empty()) hand_over(m, to);
+      if (!to.empty()) announce(m, to);
     }
     if (m.leadership->state() == Leadership::State::kFollows && random_.one_in(10)) {
       TakeOver read;
@@ -403,6 +404,17 @@ class World {
     if (const auto attempt = m.log->next()) send(m, *attempt, true);
   }
 
+  // It tells the other one, perhaps late or in vain, and serves on for a while.
+  void announce(Member& m, const std::string& to) {
+    m.has_chosen = true;
+    const Transaction change = m.leadership->announce(to);
+    ask(
+        m, [this, change, lease = m.lease_id] { return etcd_.apply(change, lease); },
+        [](const Answer&) {});
+    agenda_.in(random_.between(0, kSecond), [this, &m, life = m.life, to] {
+      if (m.life == life && m.is_up) hand_over(m, to);
+    });
+  }
   // It stops serving, and once everything that it took is appended it gives the key up and the
   // process starts anew. If that does not happen in time it leaves all the same.
   void hand_over(Member& m, const std::string& to) {

@@ -50,7 +50,7 @@ class Leadership {
     std::vector<std::string> members;  // that live, and neither drain nor are unfit for this shard
     std::vector<std::string> ready = {};  // of these: whose copies are close to the log's end
     std::string pin = {};                 // the member that an operator wants to lead; empty: none
-    std::string successor = {};           // the member that the last leader chose; empty: none
+    std::string successor = {};           // whom this leader, or the last one, chose; empty: none
   };
   void on_view(View view, Micros now);
 
@@ -66,8 +66,8 @@ class Leadership {
   void on_answer(std::uint64_t attempt, const Answer& answer, Micros now);
 
   // Of who leads: the member that it is to hand the shard over to now. Empty: none. At once, if an
-  // operator has just said so or has drained this member, or if this one `fails`; else, where there
-  // are several shards or an operator wants the other one, after a while.
+  // operator has just said so or has drained this member, or if this one `fails` or stops; else,
+  // where there are several shards or an operator wants the other one, after a while.
   std::string hands_over_to(bool fails, Micros now);
 
   State state() const { return state_; }

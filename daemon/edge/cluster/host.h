@@ -31,7 +31,8 @@ class Host {
     // Any thread, before the program is started anew.
     std::function<void()> on_restart;
     // Once, while this member leads: it is to stop serving, and to call follow_again(), so that the
-    // member that is named can lead. After give_away() that is another one, or empty: nobody could.
+    // member that is named can lead. After give_away() it is to end instead; the name may be empty,
+    // because no other could lead.
     std::function<void(const std::string& member)> on_hand_over;
   };
   // A store: this member leads; the store is opened and nothing else done with it. Null: it was
@@ -52,8 +53,10 @@ class Host {
     is_stopping_ = true;
   }
   bool is_following() const { return thread_.joinable(); }
-  // The daemon that leads is to stop: on_hand_over() comes soon. If it is deposed before, the
-  // process ends with this status.
+  // watch() has succeeded, and close() was not called.
+  bool is_watching() const { return is_watched_ && attending_.joinable(); }
+  // The daemon that leads, and watches, is to stop: on_hand_over() comes soon. If it is deposed
+  // before, the process ends with this status.
   void give_away(int exit_code) {
     exit_code_ = exit_code;
     is_going_ = true;

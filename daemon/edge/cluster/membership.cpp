@@ -188,8 +188,9 @@ Membership::Outcome Membership::follow(const std::function<bool()>& is_stopped,
     if (!is_usable && !check_etcd(is_usable, error)) return Outcome::kFailed;
     if (keeper_) keeper_->turned();
     if (is_usable && now() >= next_look) {
+      is_next_ = false;
       if (!look(error)) return Outcome::kFailed;
-      next_look = now() + (leadership_->is_next() ? kPollNext : poll);
+      next_look = now() + (is_next_ ? kPollNext : poll);
     }
     if (keeper_ && !take_turn(store, error)) return Outcome::kFailed;
     if (store != nullptr) return Outcome::kLeads;
@@ -218,6 +219,7 @@ bool Membership::look(std::string& error) {
   const std::string config = config_key(options_.cluster);
   leadership_->require({config, seen.find(config)->created});
   leadership_->on_view(view_of(seen), now());
+  is_next_ = leadership_->is_next();
   Tail tail;
   const KeyValue* at = seen.find(keys_.tail());
   if (at == nullptr || !decode(at->value, tail)) {
@@ -527,9 +529,11 @@ std::string Membership::attend(const std::function<bool()>& is_stopped,
                         : is_draining(seen, options_.member) ? "an operator has drained it"
                         : other == view.pin ? "an operator wants that member to lead"
                                             : "it is that member's share";
+      const Answer told = etcd_.transact(leadership_->announce(other), 0, call_timeout());
+      // Without etcd nobody could take it: this member stays.
+      if (told.kind != Answer::Kind::kThen && !goes) continue;
       say(LogLevel::kInfo, "hands_over", {{"to", other}, {"reason", why}});
-      // This member serves until that one has seen it, so that nobody waits for its next look.
-      etcd_.transact(leadership_->announce(other), 0, call_timeout());
+      // This member serves until that one has looked, so that nobody waits for its next look.
       const Micros seen_by = now() + poll + kPollNext;
       while (!is_stopped() && now() < seen_by) {
         std::this_thread::sleep_for(std::chrono::milliseconds(20));

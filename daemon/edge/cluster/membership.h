@@ -119,6 +119,7 @@ class Membership {
   Config config_;
   std::optional<Leadership> leadership_;
   std::unique_ptr<Copy> copy_;
+  bool is_next_ = false;  // as the latest look has it, if that succeeded
   std::unique_ptr<LeaseKeeper> keeper_;
   Micros registered_at_ = 0;
   Nonce other_;  // another process that has this member's name
