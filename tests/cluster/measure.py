@@ -1,6 +1,6 @@
 """Figures of a cluster on this machine: three etcd servers, three machines. Nothing is asserted.
 
-usage: tests/cluster/run --measure [idle] [pushes] [killed] [spread]     all by default
+usage: tests/cluster/run --measure [idle] [pushes] [killed] [handed] [spread]     all by default
 
 idle     memory and processor time of members without work
 pushes   pushes a second of one job, and of a job in each of SYNCD_MEASURE_SHARDS shards (default 4), under asp
@@ -8,6 +8,7 @@ pushes   pushes a second of one job, and of a job in each of SYNCD_MEASURE_SHARD
          same etcd, times the mean number of pushes in an entry
 killed   SYNCD_FAILOVER_RUNS leaders (default 20) are killed, with 100 workers under asp and a lease of
          SYNCD_FAILOVER_LEASE_S: seconds to the next grant of all workers
+handed   the shard is moved as often, with 4 workers under asp and 4 under bsp: how long one waited at most
 spread   four jobs of 1,000 workers each under bsp, whose iterations take a second, on one machine; two more
          come: seconds until leaders are spread, and how much longer than usual a worker waited meanwhile
 """
@@ -147,6 +148,34 @@ def killed():
     )
 
 
+def handed():
+    runs = int(os.environ.get("SYNCD_FAILOVER_RUNS", "20"))
+    took = []
+    with running() as cluster:
+        workers = [Workers(cluster.address()), Workers(cluster.address(), "barriers", "bsp")]
+        wait_until(lambda: cluster.status().count("\nmember ") == 3, "all are registered")
+        names = [member.name for member in cluster.members]
+        for _ in range(runs):
+            for each in workers:
+                each.first_grants(time.monotonic() + 1)
+            leader = cluster.leader()
+            other = cluster.members[(names.index(leader.name) + 1) % len(names)]
+            wait_until(lambda: other.page("/readyz")[0] == 200, "it could take over")
+            since = time.monotonic()
+            cluster.syncctl("cluster", "move", "0", other.name, "--config", str(leader.config))
+            wait_until(other.leads, "it leads")
+            for each in workers:
+                each.first_grants(time.monotonic())
+            took.append(max(each.longest_pause(since) for each in workers))
+        for each in workers:
+            each.finish()
+    took.sort()
+    print(
+        f"moved, all granted again: median {statistics.median(took):.2f} s, "
+        f"p99 {took[int(0.99 * (len(took) - 1))]:.2f} s, most {took[-1]:.2f} s of {runs}"
+    )
+
+
 def spread():
     jobs = job_of_each(SPREAD_SHARDS)
     with running(SPREAD_SHARDS, machines=1) as cluster:
@@ -175,7 +204,7 @@ def spread():
             print(f"shard {shard}: {'; '.join(waits)}")
 
 
-chosen = sys.argv[1:] or ["idle", "pushes", "killed", "spread"]
+chosen = sys.argv[1:] or ["idle", "pushes", "killed", "handed", "spread"]
 if "idle" in chosen:
     idle()
 if "pushes" in chosen:
@@ -183,5 +212,7 @@ if "pushes" in chosen:
     pushes(int(os.environ.get("SYNCD_MEASURE_SHARDS", "4")))
 if "killed" in chosen:
     killed()
+if "handed" in chosen:
+    handed()
 if "spread" in chosen:
     spread()
