@@ -201,16 +201,14 @@ void Daemon::hand_over(const std::string& member) {
 void Daemon::stop(const std::string& reason) {
   stopping_ = true;
   stop_reason_ = reason;
+  // A leader serves until it knows which member comes next. Then hand_over() goes on.
+  const bool leads = host_ && host_->is_watching() && !handing_over_;
+  if (server_ != nullptr && !leads && !handing_over_) return stop_serving();
   manager_.stopping(reloader_.config().shutdown_timeout_us, reason);
-  // A leader goes on until it knows who comes next: hand_over().
-  if (host_ && host_->is_watching() && !handing_over_) return host_->give_away(exit_code_);
+  if (leads) return host_->give_away(exit_code_);
   if (host_) host_->stop(exit_code_);
-  if (server_ == nullptr) {
-    if (host_ == nullptr || !host_->is_following()) close();
-    return;
-  }
   if (handing_over_) return;  // which ends the process now
-  stop_serving();
+  if (host_ == nullptr || !host_->is_following()) close();
 }
 
 void Daemon::stop_serving() {

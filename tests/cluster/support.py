@@ -42,6 +42,15 @@ def etcd_is_old():
     return said.stdout.startswith("etcd Version: 3.4.")
 
 
+def environment_of_torch():
+    """For a process that trains on this machine alone, without what a launcher says."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "bindings/python/src")}
+    environment |= {"USE_LIBUV": "0", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    for variable in ("RANK", "WORLD_SIZE", "SYNCD_ADDR", "SYNCD_JOB", "SYNCD_LAUNCH"):
+        environment.pop(variable, None)
+    return environment
+
+
 def free_ports(count):
     probes = [socket.socket() for _ in range(count)]
     for probe in probes:

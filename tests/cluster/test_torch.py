@@ -1,11 +1,10 @@
 """Trainings by syncd.torch whose cluster loses its leader again and again."""
 
-import os
 import sys
 import time
 
 import pytest
-from support import HERE, PATIENCE_S, ROOT, Cluster, Process, wait_until
+from support import PATIENCE_S, ROOT, Cluster, Process, environment_of_torch, wait_until
 
 pytest.importorskip("torch")
 
@@ -23,11 +22,9 @@ def cluster(tmp_path):
 
 
 def start_worker(cluster, rank, policy):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "bindings/python/src")}
-    environment |= {"USE_LIBUV": "0", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     argv = [sys.executable, str(ROOT / "tests/cluster/torch_worker.py"), cluster.address()]
     argv += [str(rank), str(WORLD), policy, str(ITERATIONS)]
-    return Process(argv, cluster.directory / f"worker{rank}", environment)
+    return Process(argv, cluster.directory / f"worker{rank}", environment_of_torch())
 
 
 @pytest.mark.parametrize("policy", FORMS)

@@ -1,12 +1,11 @@
 """torchrun's agents, who meet by a cluster: its leader dies while their workers train."""
 
 import collections
-import os
 import sys
 import time
 
 import pytest
-from support import PATIENCE_S, ROOT, Cluster, Process, wait_until
+from support import PATIENCE_S, Cluster, Process, environment_of_torch, wait_until
 
 pytest.importorskip("torch")
 
@@ -37,14 +36,10 @@ def cluster(tmp_path):
 
 
 def start_agent(cluster, name, script):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "bindings/python/src")}
-    environment |= {"USE_LIBUV": "0", "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-    for variable in ("RANK", "WORLD_SIZE", "SYNCD_ADDR", "SYNCD_JOB", "SYNCD_LAUNCH"):
-        environment.pop(variable, None)
     argv = [sys.executable, "-m", "syncd.torchrun", "--nnodes=2", "--nproc-per-node=1"]
     argv += ["--max-restarts=3"]
     argv += ["--rdzv-backend=syncd", f"--rdzv-endpoint={cluster.address()}", "--rdzv-id=run"]
-    return Process([*argv, str(script)], cluster.directory / f"{name}.log", environment)
+    return Process([*argv, str(script)], cluster.directory / f"{name}.log", environment_of_torch())
 
 
 @pytest.mark.parametrize("leaderless", [False, True])

@@ -113,6 +113,15 @@ def saved(directory):
     return [torch.load(folder / f"rank{rank}.pt") for rank in range(RANKS)]
 
 
+def training(start, kind, directory):
+    """All ranks, each of which has had three averages."""
+    replicas = [start(kind, replica, ENDLESS, checkpoint=directory) for replica in range(REPLICAS)]
+    ranks = [one for replica in replicas for one in replica]
+    for one in ranks:
+        one.wait_for("own 3")
+    return ranks
+
+
 def go_on(daemon, start, kind, directory):
     """Replicas with other models, which all are to continue from the checkpoint there."""
     before = saved(directory)[0]["form"]["averagings"]
@@ -131,10 +140,7 @@ def go_on(daemon, start, kind, directory):
 @pytest.mark.parametrize("kind", KINDS)
 def test_they_continue_from_their_checkpoint(daemon, start, tmp_path, kind):
     directory = tmp_path / "saved"
-    replicas = [start(kind, replica, ENDLESS, checkpoint=directory) for replica in range(REPLICAS)]
-    ranks = [one for replica in replicas for one in replica]
-    for one in ranks:
-        one.wait_for("own 3")
+    ranks = training(start, kind, directory)
     daemon.syncctl("checkpoint", "replicas", "--wait")
     for one in ranks:
         one.child.kill()
@@ -147,10 +153,7 @@ def test_they_continue_from_their_checkpoint(daemon, start, tmp_path, kind):
 
 def test_sigterm_ends_all_with_a_checkpoint(daemon, start, tmp_path):
     directory = tmp_path / "saved"
-    replicas = [start("copies", replica, ENDLESS, checkpoint=directory) for replica in range(REPLICAS)]
-    ranks = [one for replica in replicas for one in replica]
-    for one in ranks:
-        one.wait_for("own 3")
+    ranks = training(start, "copies", directory)
     for one in reversed(ranks):  # mates first: they must not go before it is saved
         one.child.send_signal(signal.SIGTERM)
     for one in ranks:
@@ -168,10 +171,7 @@ def test_ranks_that_are_to_save_otherwise_are_refused_by_name(start, tmp_path):
 
 def test_as_many_ranks_continue_as_have_saved(daemon, start, tmp_path):
     directory = tmp_path / "saved"
-    replicas = [start("copies", replica, ENDLESS, checkpoint=directory) for replica in range(REPLICAS)]
-    ranks = [one for replica in replicas for one in replica]
-    for one in ranks:
-        one.wait_for("own 3")
+    ranks = training(start, "copies", directory)
     daemon.syncctl("checkpoint", "replicas", "--wait")
     for one in ranks:
         one.child.kill()
