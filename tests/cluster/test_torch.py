@@ -22,7 +22,7 @@ def cluster(tmp_path):
 
 
 def start_worker(cluster, rank, policy):
-    argv = [sys.executable, str(ROOT / "tests/cluster/torch_worker.py"), cluster.address()]
+    argv = [sys.executable, str(ROOT / "tests/torch/steps_worker.py"), cluster.address()]
     argv += [str(rank), str(WORLD), policy, str(ITERATIONS)]
     return Process(argv, cluster.directory / f"worker{rank}", environment_of_torch())
 

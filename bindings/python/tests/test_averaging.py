@@ -9,6 +9,7 @@ import os
 import queue
 import socket
 import threading
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -588,6 +589,23 @@ def test_one_loop_after_another_goes_on(daemon):
             break
         assert iterations() == [14, 15, 16] and sampler.passes == list(range(7))
         assert job._finished
+        # Of calls with epochs, and not the one that was broken off in its first batch.
+        assert job._saved()["passes"] == 3
+
+
+def test_a_loader_that_has_ended_is_let_go(daemon):
+    options = {"job": "loaders", "rank": 0, "world_size": 1, "address": daemon.address}
+    loaders = []
+    with st.run("bsp", Net(0), **options) as job:
+        for number in range(3):
+            loader = torch.utils.data.DataLoader(torch.arange(2.0))
+            loaders.append(weakref.ref(loader))
+            for _ in job.steps(loader):
+                job.push()
+                assert job._saved()["passes"] == number + int(job.iteration % 2)
+            del loader
+            assert loaders[-1]() is None
+        assert job._saved()["passes"] == 3
 
 
 def test_a_body_without_push_goes_on(daemon):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import queue
 import signal
 import threading
@@ -282,10 +283,17 @@ def test_launch_after_launch_saves_beside_the_latest_complete_one(daemon, tmp_pa
         b.workers[0].leave()
         c = Group(client, tmp_path, "c")
         assert c.loaded() == ["a", "a"]
+        killed = tmp_path / ".again-3-9-1of2.ckpt.4711"  # while it saved
+        other = tmp_path / ".another-3-9-1of2.ckpt.4711"
+        killed.touch()
+        other.touch()
         c.checkpoint()
         found = client.latest_checkpoint("again")
         assert [read(shard.location)["of"] for shard in found.shards] == ["c", "c"]
+        assert c.checkpoint() == 4
         c.end()
+        latest = {pathlib.Path(one.location) for one in client.latest_checkpoint("again").shards}
+        assert set(tmp_path.iterdir()) == latest | {other}, "nothing of earlier ones"
 
 
 def test_a_checkpoint_of_an_earlier_start_serves_nobody_who_leaves(daemon, tmp_path):
@@ -450,3 +458,17 @@ def test_a_start_outlasts_a_lost_connection(monkeypatch):
     monkeypatch.setattr(checkpoint, "_PATIENCE_S", -1.0)
     with pytest.raises(syncd.Unreachable):
         checkpoint.ask_latest(Losing(), "job", count=1)
+
+
+class Anything:
+    """As a state of the user's has."""
+
+    def __eq__(self, other):
+        return isinstance(other, Anything)
+
+
+def test_what_torch_saves_it_loads(tmp_path):
+    pytest.importorskip("torch")
+    path = str(tmp_path / "state")
+    checkpoint._torch_save({"rng": Anything()}, path)
+    assert checkpoint._torch_load(path) == {"rng": Anything()}

@@ -264,6 +264,22 @@ def test_pull_and_push(shared):
 
 
 @pytest.mark.parametrize("shared", [True, False])
+def test_numbers_that_differ_from_their_memory(shared, monkeypatch):
+    """torch conjugates and negates by a mark."""
+    monkeypatch.setattr("syncd.torch._link._PIECE_BYTES", 16)
+    model = torch.nn.ParameterList([torch.zeros(8, dtype=torch.complex64)])
+    with serving() as (_, place):
+        link = attached(place, model, shared=shared)
+        given = torch.full((8,), 1 + 2j).conj()
+        assert given.is_conj()
+        link.push(1, link.news["life"], [given], [{}])
+        link.push(2, link.news["life"], [given.imag.neg() + 0j], [{}])
+        link.pull(list(model.parameters()))
+        assert model[0].tolist() == [-(1 - 2j) - 2] * 8
+        link.close()
+
+
+@pytest.mark.parametrize("shared", [True, False])
 def test_sparse_gradients_are_sent_dense(shared):
     model = torch.nn.Embedding(5, 3, sparse=True)
     with serving() as (_, place):
@@ -781,3 +797,36 @@ def test_the_server_ends_without_workers():
         connection.join(60)
         assert server._ends_at - time.monotonic() < 10
         link.close()
+
+
+def test_a_server_waits_for_who_loads_its_parameters():
+    model = model_of(4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    with serving(idle=1000.0) as (server, place):
+        gone = Link(place, hello(model), True)
+        (connection,) = server._bringing
+        server._ends_at = 0.0
+        gone.close()
+        connection.join(60)
+        assert not server._bringing and server._ends_at > time.monotonic(), "it waits for another one"
+        link = Link(place, hello(model), True)
+        assert link.state == "empty"
+        server._wait_for_workers(0.0)
+        link.bring(describe_optimizer(model, optimizer), list(model.parameters()), None)
+        assert link.state == "ready" and not server._bringing
+        link.close()
+
+
+def test_who_finishes_after_a_servers_loss_waits_for_those_who_trained(monkeypatch):
+    model = model_of(4)
+    with serving() as (server, place):
+        begun = {**describe_optimizer(model, torch.optim.SGD(model.parameters(), lr=1.0)), "workers": [2, 5]}
+        first = Link(place, hello(model, fresh=False, rank=0), True)
+        first.bring(begun, list(model.parameters()), None)
+        second = attached(place, model, fresh=False, rank=2)
+        assert first.finish() == [2, 5]
+        assert second.finish() == [5], "it has not come to this server yet"
+        server._awaited_until = time.monotonic()
+        assert first.finish() == [], "it does not come any more"
+        for link in (first, second):
+            link.close()

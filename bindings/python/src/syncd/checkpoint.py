@@ -20,6 +20,7 @@ import contextlib
 import logging
 import os
 import pathlib
+import re
 import shutil
 import signal
 import socket
@@ -66,7 +67,8 @@ def _torch_save(state: Any, path: str) -> None:
 def _torch_load(path: str) -> Any:
     import torch
 
-    return torch.load(path, map_location="cpu")
+    # From torch 2.6 on its default refuses what torch.save() takes, as an object of numpy's.
+    return torch.load(path, map_location="cpu", weights_only=False)
 
 
 class Saver:
@@ -79,12 +81,13 @@ class Saver:
                saves its own, and the checkpoint needs all of them
     lease      seconds in which a save does not make the worker late
     save_to    called with the state and a path, where it makes a file or a folder; default: torch.save
-    load_from  called with a path; default: torch.load, to the CPU
+    load_from  called with a path; default: torch.load, to the CPU, of any object: who may write into the
+               directory can have code run here
 
     The daemon says with the step which shard is whose, so all agree also if workers join or go meanwhile.
     With `sharded` all workers of the job must take part; while one is missing nothing is saved, because
-    its part would be. A file is complete when it has its name; of older checkpoints than the latest
-    complete one save() removes this worker's files.
+    its part would be. A file is complete when it has its name. save() removes what the directory has of
+    older checkpoints of this job than the latest complete one.
     """
 
     def __init__(
@@ -106,7 +109,6 @@ class Saver:
         self._lease = lease
         self._save_to = save_to
         self._load_from = load_from
-        self._files: list[tuple[int, pathlib.Path]] = []
         self._unsaid: tuple[int, str, int, int] | None = None  # an answer that no daemon has taken yet
 
     def save(self, step: Step) -> str | None:
@@ -151,7 +153,6 @@ class Saver:
                 os.replace(part, path)
             finally:
                 _remove(part)
-            self._files.append((number, path))
             self._say(number, str(path), shard, shards)
         return str(path)
 
@@ -161,12 +162,24 @@ class Saver:
 
     def load(self) -> Found | None:
         """The state of the latest complete checkpoint, of this worker's shard; None: there is none."""
-        found = self._find()
-        if found is None:
-            return None
-        shard = found.shards[0]
-        state = self._load_from(shard.location)
-        return Found(state, found.iteration, found.number, shard.location)
+        return self._read(self._find, self._load_from)
+
+    @staticmethod
+    def _read(find: Callable[[], Checkpoint | None], read: Callable[[str], Any]) -> Found | None:
+        found = find()
+        while found is not None:
+            location = found.shards[0].location
+            try:
+                state = read(location)
+            except Exception:
+                # Other workers may have completed the next one meanwhile, and removed this one.
+                latest = find()
+                if latest is None or latest.number == found.number:
+                    raise
+                found = latest
+            else:
+                return Found(state, found.iteration, found.number, location)
+        return None
 
     def _find(self) -> Checkpoint | None:
         """With this worker's shard alone: where the others lie does not concern it."""
@@ -198,7 +211,8 @@ class Saver:
         try:
             self.worker.checkpointed(*given)
             self._unsaid = None
-            self._remove_older()
+            if location:
+                self._remove_older()
         except Error as error:
             self._unsaid = given if error.code in _UNANSWERED else None
             if error.code not in _NOT_FATAL:
@@ -206,13 +220,15 @@ class Saver:
             _log.warning("checkpoint %d: %s", number, error)
 
     def _remove_older(self) -> None:
-        if not self._files:
-            return
+        """Whoever has saved them; with what one has left who was killed while it saved."""
         complete = self.worker.client.latest_checkpoint(self.worker.job, count=0).number
-        for number, path in [one for one in self._files if one[0] < complete]:
-            with contextlib.suppress(OSError):
-                _remove(path)
-            self._files.remove((number, path))
+        job = re.escape(self.worker.job)
+        names = re.compile(rf"\.?{job}-(\d+)(-\d+-(\d+of\d+|\d+ranks)\.ckpt(\.\d+)?|\.dcp)")
+        for path in list(self.directory.iterdir()):
+            found = names.fullmatch(path.name)
+            if found is not None and int(found[1]) < complete:
+                with contextlib.suppress(OSError):
+                    _remove(path)
 
 
 class DcpSaver(Saver):
@@ -264,8 +280,6 @@ class DcpSaver(Saver):
         path = self.directory / f"{worker.job}-{number}.dcp"
         with worker.phase("checkpoint", lease=self._lease, timeout=0):
             self.wait()
-            if shard == 0:
-                self._files.append((number, path))
             if self._background:
                 running = self._dcp.async_save(
                     self._state(), checkpoint_id=str(path), process_group=self._group
@@ -326,9 +340,15 @@ def _sync(path: pathlib.Path) -> None:
 
 def _remove(path: pathlib.Path) -> None:
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
+        shutil.rmtree(path, onerror=_check_gone)
     else:
         path.unlink(missing_ok=True)
+
+
+def _check_gone(_: object, __: str, failure: tuple[Any, BaseException, Any]) -> None:
+    """Another worker may remove the same folder."""
+    if not isinstance(failure[1], FileNotFoundError):
+        raise failure[1]
 
 
 def _pauses(rank: int) -> Iterator[float]:

@@ -553,6 +553,7 @@ class AveragingJob(Job):
         )
         joins = any(members[at].label is None for at in plan.takers)
         group = self._group_of_before(place, members)
+        self._synchronize(tensors)  # the thread that copies them has a stream of its own
         # A thread that is abandoned while it makes its group may be done in a later averaging.
         of_this: list[ViewGroup] = [] if group is None else [group]
         self._made = of_this

@@ -133,9 +133,9 @@ class Job:
         self._skips = False  # some were skipped
         self._passes = itertools.count()  # of loaders, over all calls of steps()
         self._pass_batches: Batches | None = None  # of a call that ended within a pass
-        self._counted: list[Batches] = []  # of calls with epochs
-        self._passed_before = 0  # passes of such calls, before the checkpoint
-        self._to_pass_over = 0  # of these, what calls are still to come for
+        self._counting: Batches | None = None  # of a call with epochs that is under way
+        self._passed = 0  # passes of such calls that are over, those before the checkpoint included
+        self._to_pass_over = 0  # of those before the checkpoint, what calls are still to come for
         self._has_hinted = False  # that the others may have finished
         self._progress: Progress | None = None
 
@@ -253,8 +253,20 @@ class Job:
         if batches is None or batches.loader is not loader or epochs is not None:
             batches = Batches(loader, epochs, self._who(), self._passes)
         self._pass_batches = batches if epochs is None else None
-        if epochs is not None:
-            self._counted.append(batches)
+        self._count_passes(batches if epochs is not None else None)
+        try:
+            yield from self._loop(batches, ended)
+        finally:
+            if self._counting is batches:
+                self._count_passes(None)
+
+    def _count_passes(self, of: Batches | None) -> None:
+        """From now on those of this call, if any. Nothing holds an earlier call's loader any more."""
+        if self._counting is not None:
+            self._passed += self._counting.passed()
+        self._counting = of
+
+    def _loop(self, batches: Batches, ended: Any) -> Iterator[tuple[Iteration, Any]]:
         self._finished = False
         with progress_of(self._options.progress, self.worker) as progress:
             self._progress = progress
@@ -441,8 +453,8 @@ class Job:
             for name, one in self._options.state.items():
                 one.load_state_dict(saved[name])
             self._load_state(loaded.state["form"])
-            self._passed_before = self._to_pass_over = loaded.state.get("passes", 0)
-            self._passes = itertools.count(self._passed_before)
+            self._passed = self._to_pass_over = loaded.state.get("passes", 0)
+            self._passes = itertools.count(self._passed)
         except (KeyError, RuntimeError, ValueError, TypeError) as error:
             raise error_of(
                 Status.E_INVALID,
@@ -463,7 +475,7 @@ class Job:
             "model": self.model.state_dict(),
             "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
             "form": self._state(),
-            "passes": self._passed_before + sum(one.passed() for one in self._counted),
+            "passes": self._passed + (0 if self._counting is None else self._counting.passed()),
             "state": {name: one.state_dict() for name, one in self._options.state.items()},
         }
 

@@ -322,4 +322,6 @@ def _memory_of(members: range, tensors: Sequence[torch.Tensor | None]) -> memory
     size = one.numel() * one.element_size()
     if one.device.type != "cpu" or not one.is_contiguous() or size < _PIECE_BYTES:
         return None
+    if one.is_conj() or one.is_neg():  # its memory has other numbers than it
+        return None
     return memoryview((ctypes.c_char * size).from_address(one.data_ptr())).cast("B")

@@ -67,7 +67,6 @@ class ReplicaSaver(Saver):
                 if replica.leads and part.exists():
                     _remove(part)
             if replica.leads:
-                self._files.append((number, path))
                 self._say(number, str(path), 0, 1)
         return str(path)
 
@@ -76,20 +75,10 @@ class ReplicaSaver(Saver):
             super().decline(number)
 
     def load(self) -> Found | None:
-        found = self._replica.share(self._find)
-        while found is not None:
-            folder = pathlib.Path(found.shards[0].location)
-            try:
-                state = self._together(lambda: self._load_own(folder))
-            except Exception:
-                # Another replica may have completed the next one meanwhile, and removed this one.
-                latest = self._replica.share(self._find)
-                if latest is None or latest.number == found.number:
-                    raise
-                found = latest
-            else:
-                return Found(state, found.iteration, found.number, str(folder))
-        return None
+        def read(location: str) -> Any:
+            return self._together(lambda: self._load_own(pathlib.Path(location)))
+
+        return self._read(lambda: self._replica.share(self._find), read)
 
     def _phase(self) -> contextlib.AbstractContextManager[Any]:
         if self._replica.leads:

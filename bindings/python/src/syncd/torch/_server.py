@@ -230,8 +230,9 @@ class ServerJob(Job):
                 for step, (inputs, labels) in job.steps(loader, iterations=1000): ...
                 job.finish()
 
-        A worker that was lost is not waited for. Raises Error: SYNCD_E_UNREACHABLE if the server is lost
-        meanwhile and does not come back.
+        A worker that was lost is not waited for; after the loss of the server, nor is one that does not come
+        to the new one within 60 s. Raises Error: SYNCD_E_UNREACHABLE if the server is lost meanwhile and does
+        not come back.
         """
         if not self._has_left:
             self._leave_in_order()
@@ -578,7 +579,14 @@ class ServerJob(Job):
                 Status.E_UNREACHABLE,
                 f"{self._who()}: the parameter server was lost before a checkpoint was complete; start the job again",
             )
-        return found.state["form"], [found.state["model"][name] for name in self._names]
+        form = {**found.state["form"], "workers": self._others_that_train()}
+        return form, [found.state["model"][name] for name in self._names]
+
+    def _others_that_train(self) -> list[int]:
+        if self._has_left:  # and is told of members no more
+            return []
+        members = self.worker.members().members
+        return [one.rank for one in members if one.state == MemberState.ACTIVE and one.rank != self.worker.rank]
 
 
 def _refuse_backup(policy: str) -> None:

@@ -220,6 +220,9 @@ class Server:
         self._idle = idle
         self._lock = threading.Lock()
         self._attached: set[_Connection] = set()
+        self._bringing: set[_Connection] = set()  # that have been told that there are no parameters
+        self._awaited: set[int] = set()  # ranks that trained when an earlier server was lost
+        self._awaited_until = 0.0
         self._identity = ""  # of the job whose parameters these are
         self._ends_at: float | None = None
         # In the abstract namespace: no file stays behind, and who connects must know the secret.
@@ -238,7 +241,7 @@ class Server:
         sources = [self._listener, self._local, self._woken]
         while True:
             with self._lock:
-                end = None if self._attached else self._ends_at
+                end = None if self._attached or self._bringing else self._ends_at
             left = None if end is None else max(0.0, end - time.monotonic())
             if left == 0.0:
                 return
@@ -278,9 +281,15 @@ class Server:
                         f"launch {name}/{one.launch[1]} has taken the place of {name}/{number}",
                     )
             if self.parameters is None or (hello["fresh"] and not others):
+                self._bringing.add(connection)  # which may first load them
                 return None, ""
-            self._attached.add(connection)
+            self._add(connection)
             return self.parameters, ""
+
+    def _add(self, connection: _Connection) -> None:
+        self._bringing.discard(connection)
+        self._attached.add(connection)
+        self._awaited.discard(connection.rank)
 
     def found(
         self, connection: _Connection, layout: Layout, begun: dict[str, Any], values: bytearray
@@ -296,6 +305,8 @@ class Server:
                     layout, begun, fill, self._ledger
                 )
                 self._identity = connection.identity
+                self._awaited = set(begun.get("workers", ()))
+                self._awaited_until = time.monotonic() + IDLE_S
                 if older is not None:
                     older.close()
                 lost = self.parameters.lost_updates
@@ -305,7 +316,7 @@ class Server:
                     self.parameters.updates,
                     f"; {lost} were lost" if lost else "",
                 )
-            self._attached.add(connection)
+            self._add(connection)
             return self.parameters
 
     def refusal(self, connection: _Connection) -> str:
@@ -326,13 +337,20 @@ class Server:
         return [one for one in self._attached if one.nonce != connection.nonce]
 
     def training_beside(self, connection: _Connection) -> list[int]:
-        """The ranks of other workers that have not finished, now that this one has."""
+        """The ranks of other workers that have not finished, now that this one has. Those of a lost server
+        have some time to come to this one."""
         with self._lock:
             connection.has_finished = True
-            return sorted(one.rank for one in self._others(connection) if not one.has_finished)
+            training = {one.rank for one in self._others(connection) if not one.has_finished}
+            if time.monotonic() < self._awaited_until:
+                training |= self._awaited
+            return sorted(training)
 
     def detach(self, connection: _Connection, goodbye: bool) -> None:
         with self._lock:
+            if connection in self._bringing:  # and has not brought them
+                self._bringing.discard(connection)
+                self._wait_for_workers(self._idle)
             if connection not in self._attached:
                 return
             self._attached.discard(connection)

@@ -1,4 +1,4 @@
-"""A training by syncd.torch on a cluster: torch_worker.py ADDRESS RANK WORLD POLICY ITERATIONS [OPTION=TEXT...]
+"""A training by syncd.torch: steps_worker.py ADDRESS RANK WORLD POLICY ITERATIONS [OPTION=TEXT...]
 
 Says "step N" in each iteration, and at the end "done LOSS". Options are those of run().
 """
