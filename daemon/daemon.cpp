@@ -102,7 +102,10 @@ ExitCode Daemon::serve_alone(std::string& error) {
 
 ExitCode Daemon::serve(std::unique_ptr<store::Store> store, std::string& error) {
   auto options = server::server_options(reloader_.config(), SYNCD_VERSION);
-  options.on_recovering = [this] { manager_.recovering(); };
+  options.on_recovering = [this] {
+    manager_.recovering();
+    if (host_) host_->recovering();
+  };
   options.on_idle = [this] { on_idle(); };
   if (host_) {
     options.before_sending = [this] { host_->check(); };

@@ -346,19 +346,30 @@ def seed(member, store):
     return done.stdout
 
 
+def await_copy(leader):
+    """Until its copy has what is acknowledged up to now."""
+
+    def log():
+        return json.loads(leader.page("/status")[1])["cluster"]
+
+    last = log()["log_last"]
+    wait_until(lambda: log()["copied"] >= last, "the copy has it")
+
+
+def start_again(etcd):
+    ready = etcd.log().count("ready to serve client requests")
+    etcd.start()
+    wait_until(lambda: etcd.log().count("ready to serve client requests") > ready, "etcd is back")
+
+
 @small
 def test_etcd_loses_its_data_and_the_cluster_begins_with_a_copy(cluster):
     workers = Workers(cluster.address())
     leader = cluster.leader()
     workers.first_grants(time.monotonic())
 
-    def log():
-        return json.loads(leader.page("/status")[1])["cluster"]
-
-    # What is acknowledged up to here is in the leader's copy before it ends.
     safe = time.monotonic()
-    last = log()["log_last"]
-    wait_until(lambda: log()["copied"] >= last, "the copy has it")
+    await_copy(leader)
     for member in cluster.members:
         member.signal(signal.SIGSTOP)
     cluster.etcd.stop()
@@ -366,11 +377,7 @@ def test_etcd_loses_its_data_and_the_cluster_begins_with_a_copy(cluster):
         member.kill()
     server = cluster.etcd.servers[0]
     shutil.rmtree(server.argv[server.argv.index("--data-dir") + 1])
-    ready = server.log().count("ready to serve client requests")
-    server.start()
-    wait_until(
-        lambda: server.log().count("ready to serve client requests") > ready, "etcd is back"
-    )
+    start_again(server)
     # Members find no cluster then, and change nothing.
     leader.start()
     wait_until(lambda: not leader.is_up(), "it ends")
@@ -388,6 +395,67 @@ def test_etcd_loses_its_data_and_the_cluster_begins_with_a_copy(cluster):
         lambda: all(member.page("/readyz")[0] == 200 for member in cluster.members),
         "all copies are there",
     )
+
+
+@small
+def test_etcd_is_restored_from_a_backup_and_one_copy_is_no_newer(cluster):
+    """That member must not lead on without what was acknowledged since."""
+    workers = Workers(cluster.address())
+    workers.first_grants(time.monotonic())
+    leader = cluster.leader()
+    late = next(member for member in cluster.members if member is not leader)
+    late.signal(signal.SIGTERM)
+    assert late.child.wait(PATIENCE_S) == 0
+    server, backup = cluster.etcd.servers[0], str(cluster.directory / "backup")
+
+    def etcdctl(*arguments):
+        subprocess.run(
+            ["etcdctl", *arguments], check=True, capture_output=True, env={**os.environ, "ETCDCTL_API": "3"}
+        )
+
+    etcdctl("--endpoints", cluster.etcd.endpoints[0], "snapshot", "save", backup)
+    workers.first_grants(time.monotonic())
+    safe = time.monotonic()
+    await_copy(leader)
+    server.kill()
+    options = dict(zip(server.argv, server.argv[1:]))
+    shutil.rmtree(options["--data-dir"])
+    same = ("--name", "--initial-cluster", "--initial-advertise-peer-urls", "--data-dir")
+    etcdctl("snapshot", "restore", backup, *(text for name in same for text in (name, options[name])))
+    start_again(server)
+    late.start()
+    for member in cluster.members:
+        wait_until(lambda one=member: not one.is_up(), f"{member.name} ends")
+        assert member.child.returncode == 3 and "etcd was set back" in member.log(), member.log()[-2000:]
+    assert "as generation 2" in seed(leader, leader.store)
+    for member in cluster.members:
+        member.start()
+    workers.first_grants(time.monotonic())
+    seen = workers.finish()
+    seen.pushes = [push for push in seen.pushes if push.acknowledged < safe]
+    found = faults(seen, cluster.pushes("job"))
+    assert seen.pushes and not [fault for fault in found if not fault.startswith("invented")], found[:10]
+
+
+def test_the_history_outlasts_a_rolling_restart_under_load(cluster):
+    """The log stays for the copies of members that are away."""
+    workers = Workers(cluster.address())
+    workers.first_grants(time.monotonic())
+    seen = workers.finish()
+    argv = [program("syncbench"), "--addr", cluster.address(), "--job", "load", "--policy", "asp"]
+    argv += ["--workers", "256", "--connections", "16", "--iteration-time", "0", "--seconds", "600"]
+    load = Process([*argv, "--timeout-ms", "60000"], cluster.directory / "load")
+    leader = cluster.leader()
+    for member in sorted(cluster.members, key=lambda one: one is leader):
+        member.signal(signal.SIGTERM)
+        assert member.child.wait(PATIENCE_S) == 0
+        time.sleep(8)  # under load
+        member.start()
+        wait_until(lambda one=member: one.page("/readyz")[0] == 200, "it is back")
+    load.kill()
+    check(cluster, seen)
+    for member in cluster.members:
+        assert "copy_set_aside" not in member.log(), member.log()[-2000:]
 
 
 def test_a_single_daemons_jobs_go_on_in_a_cluster(tmp_path):

@@ -153,6 +153,8 @@ class ShardKeys {
   std::string successor() const { return prefix_ + "successor"; }
   // The name of the member that an operator wants to lead.
   std::string pin() const { return prefix_ + "pin"; }
+  // Put by a member whose copy has entries that the log lacks: the generation, and its name.
+  std::string set_back() const { return prefix_ + "set_back"; }
   std::string tail() const { return prefix_ + "tail"; }
   std::string first() const { return prefix_ + "first"; }
   std::string meta() const { return prefix_ + "meta"; }

@@ -90,6 +90,8 @@ class Leadership {
   void give_up();
   // The same, because this member cannot lead it: it tries again after 1 s, the next time later.
   void fail(Micros now);
+  // It failed in an earlier process: it does not take the key before.
+  void wait_for(Micros time, Micros now) { unfit_until_ = now + time; }
   bool is_unfit(Micros now) const { return now < unfit_until_; }
   const std::string& why_unfit() const { return why_unfit_; }
 

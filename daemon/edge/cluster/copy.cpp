@@ -112,7 +112,7 @@ Copy::Took Copy::take_up(const Config& config, const TakeOver& read, std::string
         "state of etcd, or stop all members and begin with this copy, `syncctl cluster init "
         "--from`",
         options_.path, read.tail.index, config.generation, stamp_.tail.index, stamp_.generation);
-    return Took::kRefused;
+    return Took::kSetBack;
   }
   if (take_all(config, read, error)) return Took::kAll;
   // What is known of the copy may be ahead of it now. The next call loads what the disk has. Until

@@ -54,6 +54,7 @@ class Copy {
     kAll,      // of what was read, and the disk has it
     kNotYet,   // `error` says why: try again
     kRefused,  // this copy must not be led from nor overwritten, and was not changed
+    kSetBack,  // the same, because etcd lacks entries that it has
   };
   // Takes up what `read` has, in the cluster and generation of `config`. A copy that ends before
   // the log begins is set aside, in the directory that set_aside() then names, and made anew.

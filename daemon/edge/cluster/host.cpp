@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <iterator>
 #include <mutex>
 #include <set>
@@ -15,6 +16,7 @@
 
 #include "daemon/edge/cluster/administration.h"
 #include "daemon/edge/net/loop_guard.h"
+#include "proto/base/clock.h"
 #include "proto/base/thread.h"
 
 namespace syncd::cluster {
@@ -25,6 +27,21 @@ struct Kept {
   std::vector<std::string> environment;
 };
 Kept kept;
+
+// In the environment of a program that was started anew.
+const std::string kUnfitFor = "_SYNCD_UNFIT_FOR_US=";
+constexpr Micros kUnfitMin = 1'000'000;
+constexpr Micros kUnfitMax = 60'000'000;
+
+Micros take_unfit_for() {
+  Micros time = 0;
+  std::erase_if(kept.environment, [&](const std::string& item) {
+    if (!item.starts_with(kUnfitFor)) return false;
+    time = std::clamp<Micros>(std::atoll(item.c_str() + kUnfitFor.size()), 0, kUnfitMax);
+    return true;
+  });
+  return time;
+}
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
   std::vector<char*> list;
@@ -89,7 +106,10 @@ bool Host::follow(uv_loop_t* loop, OnEnd on_end, std::string& error) {
   member.old_etcd = config_.cluster.old_etcd;
   member.store = options_.store;
   member.log = options_.log;
-  member.on_deposed = [this](const std::string& reason) { restart(reason); };
+  member.unfit_for = unfit_for_ = take_unfit_for();
+  member.on_deposed = [this](const std::string& reason, bool is_unfit) {
+    restart(reason, is_unfit);
+  };
   membership_ = std::make_unique<Membership>(std::move(member), *etcd_);
   loop_ = loop;
   on_end_ = std::move(on_end);
@@ -134,6 +154,7 @@ bool Host::watch(std::string& error) {
   uv_timer_init(loop_, &timer_);
   timer_.data = this;
   is_watched_ = true;
+  watched_at_ns_ = clock_ns(CLOCK_MONOTONIC);
   membership_->hold_lease(false);
   const auto every_ms =
       static_cast<std::uint64_t>(std::max<Micros>(config_.cluster.lease_us / 20'000, 1));
@@ -190,7 +211,15 @@ void Host::follow_again() {
   start_anew();
 }
 
-void Host::restart(const std::string& reason) {
+// How long the program, started anew, leaves leading to others: twice as long each time.
+Micros Host::unfit_for(bool is_unfit) const {
+  if (!is_unfit) return 0;
+  const Micros led = (clock_ns(CLOCK_MONOTONIC) - watched_at_ns_) / 1000;
+  const Micros again = led > kUnfitMax ? 0 : 2 * unfit_for_;
+  return std::clamp(again, kUnfitMin, kUnfitMax);
+}
+
+void Host::restart(const std::string& reason, bool is_unfit) {
   static std::mutex once;  // several threads may notice it
   const std::lock_guard lock(once);
   if (is_stopping_ || is_going_) {
@@ -205,6 +234,9 @@ void Host::restart(const std::string& reason) {
                  {"reason", reason},
                  {"hint", "the program starts anew and follows"}}});
   options_.on_restart();
+  if (const Micros time = unfit_for(is_unfit); time > 0) {
+    kept.environment.push_back(kUnfitFor + std::to_string(time));
+  }
   start_anew();
 }
 

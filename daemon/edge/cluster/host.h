@@ -71,6 +71,8 @@ class Host {
   }
   // The object may be destroyed when the loop has closed the handle.
   void close();
+  // Before watch(): some of the store has been read.
+  void recovering() { membership_->turned(); }
   // After the store was closed: the next leader need not wait for the lease.
   void leave();
   // The same, for the member that on_hand_over() has named; and the program starts anew and
@@ -88,8 +90,9 @@ class Host {
   void on_end();
   void attend();
   void on_attended();
-  [[noreturn]] void restart(const std::string& reason);
+  [[noreturn]] void restart(const std::string& reason, bool is_unfit = false);
   [[noreturn]] void start_anew();
+  Micros unfit_for(bool is_unfit) const;
 
   const config::Config config_;
   const Options options_;
@@ -100,6 +103,8 @@ class Host {
   uv_async_t ended_{};
   uv_timer_t timer_{};
   bool is_watched_ = false;
+  std::int64_t watched_at_ns_ = 0;
+  Micros unfit_for_ = 0;  // of this process, from its beginning
   std::atomic<int> exit_code_{0};
   std::atomic<bool> is_stopping_{false};
 

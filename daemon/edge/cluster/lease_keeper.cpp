@@ -7,6 +7,12 @@
 #include "proto/base/clock.h"
 
 namespace syncd::cluster {
+namespace {
+
+// Longer than any read of the log, and than the start of a store takes.
+constexpr Micros kHeldMax = 90'000'000;
+
+}  // namespace
 
 Clocks read_clocks() {
   return {clock_ns(CLOCK_BOOTTIME) / 1000, clock_ns(CLOCK_REALTIME) / 1000};
@@ -49,7 +55,8 @@ void LeaseKeeper::hold(bool held) {
 }
 
 bool LeaseKeeper::loop_turns() const {
-  return held_.load() || boot_us() - turned_us_.load() < options_.lease / 3;
+  const Micros allowed = held_.load() ? kHeldMax : options_.lease / 3;
+  return boot_us() - turned_us_.load() < allowed;
 }
 
 void LeaseKeeper::run() {

@@ -41,7 +41,8 @@ class LeaseKeeper {
   // The loop has turned. If it has not for a third of the lease, the lease is not kept alive: a
   // loop that hangs must not hold its shards.
   void turned() { turned_us_.store(boot_us(), std::memory_order_relaxed); }
-  // While `held`, turned() need not be called: the loop's thread reads a large store.
+  // While `held`, turned() may be called seldom: the loop's thread reads a large store. One that
+  // does not come on must not hold its shards either: its disk may hang.
   void hold(bool held);
 
  private:

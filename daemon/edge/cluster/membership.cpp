@@ -34,11 +34,15 @@ constexpr Micros kReadTimeout = 60'000'000;
 constexpr int kStallLeases = 6;
 // A shard is given to a member whose copy lacks no more entries of the log, as far as that is
 // known: members say so every other second, and have read on meanwhile.
-constexpr Index kReadyWithin = 16'000;
+constexpr Index kReadyWithin = 4'000;
+// The log stays for so long for the copy of a member that has gone.
+constexpr Micros kAwayFor = 600'000'000;
 // Who leads the other shards: each leader reads all of them.
 constexpr Micros kLookAroundEvery = 1'000'000;
 // A leader that cannot write its copy for so long gives the shard to a member that can.
 constexpr Micros kCopyFailsFor = 3'000'000;
+// The same of a disk that says nothing.
+constexpr Micros kCopyHangsFor = 10'000'000;
 
 // Holds the lease of this member's previous process. A start revokes that lease, so that the other
 // members need not wait for its end.
@@ -157,6 +161,7 @@ bool Membership::prepare(std::string& error) {
   if (!begin_lease(error)) return false;
   leadership_.emplace(keys_, options_.shard, options_.member, process_, config_.generation,
                       config_.shards);
+  if (options_.unfit_for > 0) leadership_->wait_for(options_.unfit_for, now());
   return true;
 }
 
@@ -213,9 +218,11 @@ bool Membership::look(std::string& error) {
     view_.problem = "etcd does not answer";
     return true;
   }
-  if (!read_config(seen, error) || (copy_ == nullptr && !prepare(error))) return false;
+  if (!read_config(seen, error) || is_set_back(seen, error)) return false;
+  if (copy_ == nullptr && !prepare(error)) return false;
   if (!register_member(seen, error)) return false;
   note_leader(seen);
+  note_others(seen);
   const std::string config = config_key(options_.cluster);
   leadership_->require({config, seen.find(config)->created});
   leadership_->on_view(view_of(seen), now());
@@ -239,6 +246,7 @@ Answer Membership::ask() {
                                  {Op::Kind::kGet, keys_.leader()},
                                  {Op::Kind::kGet, keys_.first()},
                                  {Op::Kind::kGet, keys_.tail()},
+                                 {Op::Kind::kGet, keys_.set_back()},
                                  {Op::Kind::kGet, keys_.pin()},
                                  {Op::Kind::kGet, keys_.successor()},
                                  {Op::Kind::kGet, members, "", end_of(members)},
@@ -259,13 +267,17 @@ Leadership::View Membership::view_of(const Answer& seen) const {
   if (const KeyValue* leader = seen.find(keys_.leader())) view.leader = *leader;
   if (const KeyValue* pin = seen.find(keys_.pin())) view.pin = pin->value;
   if (const KeyValue* heir = seen.find(keys_.successor())) view.successor = heir->value;
+  First first;
   Tail tail;
+  if (const KeyValue* at = seen.find(keys_.first())) decode(at->value, first);
   if (const KeyValue* at = seen.find(keys_.tail())) decode(at->value, tail);
   std::vector<std::string> others;
   for (const KeyValue& item : seen.got) {
     Member other;
     if (!item.key.starts_with(keys_.members()) || !decode(item.value, other)) continue;
     const std::string name = item.key.substr(keys_.members().size());
+    // Another process has this one's name, or had it until a moment ago.
+    if (name == options_.member && other.process != process_) continue;
     const bool is_fit = std::ranges::find(other.unfit, options_.shard) == other.unfit.end();
     if (!is_fit || is_draining(seen, name)) {
       others.push_back(name);
@@ -273,10 +285,52 @@ Leadership::View Membership::view_of(const Answer& seen) const {
     }
     view.members.push_back(name);
     const Index copied = other.copies.empty() ? 0 : other.copies.front();
-    if (copied + kReadyWithin >= tail.index) view.ready.push_back(name);
+    const bool follows = copied + 1 >= first.index;  // else it must be made anew
+    if (follows && copied + kReadyWithin >= tail.index) view.ready.push_back(name);
   }
   if (view.members.empty()) view.members = std::move(others);
   return view;
+}
+
+// What the log must keep for them.
+void Membership::note_others(const Answer& seen) {
+  for (const KeyValue& item : seen.got) {
+    Member other;
+    if (!item.key.starts_with(keys_.members()) || !decode(item.value, other)) continue;
+    const std::string name = item.key.substr(keys_.members().size());
+    if (name != options_.member) {
+      others_[name] = {other.copies.empty() ? 0 : other.copies.front(), now()};
+    }
+  }
+  std::erase_if(others_, [&](const auto& one) { return now() - one.second.second > kAwayFor; });
+  Index least = others_.empty() ? 0 : UINT64_MAX;
+  for (const auto& [name, one] : others_) least = std::min(least, one.first);
+  figures_->others_have = least;
+}
+
+// Whether a member has found that etcd lacks what its copy has: nobody may lead on then.
+bool Membership::is_set_back(const Answer& seen, std::string& error) const {
+  const KeyValue* item = seen.find(keys_.set_back());
+  if (item == nullptr || !item->value.starts_with(std::to_string(config_.generation) + " ")) {
+    return false;
+  }
+  error = fmt::format(
+      "etcd was set back: member '{}' has entries that the cluster's log has not, and acknowledged "
+      "pushes would vanish. Stop all members, and begin with the copy that has come furthest, "
+      "`syncctl cluster init --from`; or, if what only that member has may be lost, move its store "
+      "away and delete the key {} in etcd",
+      item->value.substr(item->value.find(' ') + 1), keys_.set_back());
+  return true;
+}
+
+void Membership::tell_set_back() {
+  const Transaction put{{},
+                        {{Op::Kind::kPut, keys_.set_back(),
+                          fmt::format("{} {}", config_.generation, options_.member)}},
+                        {}};
+  for (int tries = 0; tries < 3; ++tries) {
+    if (etcd_.transact(put, 0, call_timeout()).kind == Answer::Kind::kThen) return;
+  }
 }
 
 // This member's own key, on its lease.
@@ -286,7 +340,7 @@ bool Membership::register_member(const Answer& seen, std::string& error) {
   value.process = process_;
   value.version = options_.version;
   value.addresses = options_.addresses;
-  value.copies = {view_.leads ? figures_->copied.load() : copy_->stamp().tail.index};
+  value.copies = {view_.leads ? figures_->copied.load() : copied()};
   value.draining = is_draining(seen, options_.member);
   const bool is_fit = take_up_problem_told_.empty() && !leadership_->is_unfit(now());
   if (!is_fit) value.unfit = {options_.shard};
@@ -406,7 +460,8 @@ bool Membership::take_up(const TakeOver& read, bool& is_up, std::string& error) 
           "has is in there"}});
   }
   is_up = took == Copy::Took::kAll;
-  if (took == Copy::Took::kRefused) {
+  if (took == Copy::Took::kSetBack) tell_set_back();
+  if (took == Copy::Took::kSetBack || took == Copy::Took::kRefused) {
     error = problem;
     return false;
   }
@@ -486,9 +541,12 @@ bool Membership::lead(std::unique_ptr<store::Store>& store, std::string& error) 
   }
   leadership_->recovered(term, true, now());
   ShardStore::Options options{keys_, config_, term, process_, call_timeout(), {}, {}, {}, figures_};
+  options.limits = LogLimits{}.for_one_of(config_.shards);
   options.describe = "cluster " + options_.cluster + " (copy: " + options_.store.path + ")";
   options.log = options_.log;
-  options.on_deposed = [this](const std::string& reason) { depose(reason); };
+  options.on_deposed = [this](const std::string& reason, bool is_unfit) {
+    depose(reason, is_unfit);
+  };
   say(LogLevel::kInfo, "leads",
       {{"cluster", options_.cluster},
        {"term", fmt::format("{}.{}", term.generation, term.revision)},
@@ -506,6 +564,8 @@ std::string Membership::attend(const std::function<bool()>& is_stopped,
                                const std::function<bool()>& is_going) {
   const Micros poll = std::clamp(options_.lease / 12, kPollMin, kPollMax);
   Micros fails_since = kNever;
+  Index copied = 0;
+  Micros copied_at = now();
   Micros next_look_around = 0;
   for (Micros next_look = 0; !is_stopped();
        std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
@@ -513,15 +573,21 @@ std::string Membership::attend(const std::function<bool()>& is_stopped,
     if (!goes && now() < next_look) continue;
     next_look = now() + poll;
     const Answer seen = ask();
-    std::string ignored;  // whether it leads is decided by its lease, and by each append
-    if (seen.kind != Answer::Kind::kThen || !register_member(seen, ignored)) {
+    std::string problem;  // whether it leads is decided by its lease, and by each append
+    if (seen.kind == Answer::Kind::kThen && is_set_back(seen, problem)) depose(problem);
+    if (seen.kind != Answer::Kind::kThen || !register_member(seen, problem)) {
       if (goes) break;
+      say_problem(problem);
       continue;
     }
+    note_others(seen);
     const Leadership::View view = view_of(seen);
     leadership_->on_view(view, now());
     fails_since = figures_->copy_fails ? std::min(fails_since, now()) : kNever;
-    const bool fails = fails_since != kNever && now() - fails_since >= kCopyFailsFor;
+    if (figures_->copied == figures_->last || figures_->copied != copied) copied_at = now();
+    copied = figures_->copied;
+    const bool hangs = now() - copied_at >= kCopyHangsFor;
+    const bool fails = hangs || (fails_since != kNever && now() - fails_since >= kCopyFailsFor);
     std::string other = leadership_->hands_over_to(fails || goes, now());
     if (!other.empty()) {
       const char* why = goes                                 ? "it is to stop"
@@ -533,6 +599,8 @@ std::string Membership::attend(const std::function<bool()>& is_stopped,
       // Without etcd nobody could take it: this member stays.
       if (told.kind != Answer::Kind::kThen && !goes) continue;
       say(LogLevel::kInfo, "hands_over", {{"to", other}, {"reason", why}});
+      // The store could not be closed: the lease ends, and that member leads.
+      if (hangs) depose("the disk of its copy takes nothing");
       // This member serves until that one has looked, so that nobody waits for its next look.
       const Micros seen_by = now() + poll + kPollNext;
       while (!is_stopped() && now() < seen_by) {
@@ -581,8 +649,8 @@ std::string Membership::whereabouts(Shard shard) const {
   return found == elsewhere_.end() ? std::string() : found->second;
 }
 
-void Membership::depose(const std::string& reason) {
-  if (!deposed_.exchange(true)) options_.on_deposed(reason);
+void Membership::depose(const std::string& reason, bool is_unfit) {
+  if (!deposed_.exchange(true)) options_.on_deposed(reason, is_unfit);
 }
 
 bool Membership::may_answer() {

@@ -40,8 +40,11 @@ struct MembershipOptions {
   bool old_etcd = false;                    // 3.4 is accepted
   store::Options store;                     // of the copy
   std::function<void(const LogLine&)> log;  // any thread
-  // Any thread: it leads no longer. Nothing may leave from then on.
-  std::function<void(const std::string& reason)> on_deposed;
+  // Of an earlier process, which etcd refused an entry: it leads only after so long.
+  Micros unfit_for = 0;
+  // Any thread: it leads no longer. Nothing may leave from then on. `is_unfit`: it should not lead
+  // again soon.
+  std::function<void(const std::string& reason, bool is_unfit)> on_deposed;
 };
 
 class Membership {
@@ -79,6 +82,8 @@ class Membership {
   bool may_answer();
   // While the store is read, which may take longer than a lease.
   void hold_lease(bool held) { keeper_->hold(held); }
+  // Some of it has been read.
+  void turned() { keeper_->turned(); }
   // Gives the shard up at once, after the store was closed: others need not wait for the lease.
   // `successor`, if not empty, is the one that takes it.
   void leave(const std::string& successor = {});
@@ -100,11 +105,14 @@ class Membership {
   Index copied() const;
   bool catch_up(std::string& error);
   bool take_up(const TakeOver& read, bool& is_up, std::string& error);
+  bool is_set_back(const Answer& seen, std::string& error) const;
+  void tell_set_back();
+  void note_others(const Answer& seen);
   bool fetch(JobId job, const Pointer& pointer, std::string& bytes, std::string& error);
   void tell_behind(const std::string& problem);
   bool take_turn(std::unique_ptr<store::Store>& store, std::string& error);
   bool lead(std::unique_ptr<store::Store>& store, std::string& error);
-  void depose(const std::string& reason);
+  void depose(const std::string& reason, bool is_unfit = false);
   void say(LogLevel level, const char* event,
            std::vector<std::pair<std::string, std::string>> fields);
   void say_problem(const std::string& problem);
@@ -122,6 +130,8 @@ class Membership {
   bool is_next_ = false;  // as the latest look has it, if that succeeded
   std::unique_ptr<LeaseKeeper> keeper_;
   Micros registered_at_ = 0;
+  // Of each other member: how far its copy has come, and when that was seen last.
+  std::map<std::string, std::pair<Index, Micros>> others_;
   Nonce other_;  // another process that has this member's name
   Micros other_since_ = 0;
   // What the log said last.

@@ -24,6 +24,15 @@ constexpr std::size_t kWantedAtOnce = 64;
 
 }  // namespace
 
+LogLimits LogLimits::for_one_of(Shard shards) const {
+  const LogSize share{keep_for_copies.bytes / shards, keep_for_copies.entries / shards};
+  const auto at_most = [&share](const LogSize& size, std::size_t part) {
+    return LogSize{std::min(size.bytes, share.bytes / part),
+                   std::min(size.entries, share.entries / part)};
+  };
+  return {at_most(want_snapshots, 8), at_most(keep, 2), share};
+}
+
 ShardStore::ShardStore(Options options, const TakeOver& read, Etcd& etcd,
                        std::unique_ptr<Store> copy)
     : options_(std::move(options)),
@@ -49,8 +58,8 @@ ShardStore::ShardStore(Options options, const TakeOver& read, Etcd& etcd,
     // How large they are is not known: as if they were half of what may be kept. load_each() says
     // what is in them.
     const std::size_t count = read.first.index - read.there.index;
-    entries_.push_back({read.first.index - 1, options_.keep_log.bytes / 2, {}, count});
-    entries_bytes_ += options_.keep_log.bytes / 2;
+    entries_.push_back({read.first.index - 1, options_.limits.keep.bytes / 2, {}, count});
+    entries_bytes_ += options_.limits.keep.bytes / 2;
     entries_count_ += count;
   }
   for (const Entry& entry : read.log) {
@@ -61,7 +70,7 @@ ShardStore::ShardStore(Options options, const TakeOver& read, Etcd& etcd,
       if (jobs.contains(record.job)) last[record.job] = record.sequence;  // else it was removed
     }
     const Index index = read.first.index + static_cast<Index>(&entry - read.log.data());
-    entries_.push_back({index, entry.records.size(), std::move(last)});
+    entries_.push_back({index, entry.records.size(), {last.begin(), last.end()}});
     entries_bytes_ += entry.records.size();
     ++entries_count_;
   }
@@ -87,9 +96,8 @@ bool ShardStore::load_each(const TakeJob& take, std::string& error) {
 // The entries that were not read have of a job what the copy has, or less.
 void ShardStore::note_unread(const store::RecoveredJob& job) {
   const JobId id = job.snapshot ? job.snapshot->created.job : job.records.front().job;
-  Sequence& last = entries_.front().last[id];
-  if (job.snapshot) last = job.snapshot->sequence;
-  if (!job.records.empty()) last = job.records.back().sequence;
+  const Sequence last = job.records.empty() ? job.snapshot->sequence : job.records.back().sequence;
+  entries_.front().last.emplace_back(id, last);
 }
 
 void ShardStore::start(store::CommitCallback callback) {
@@ -164,8 +172,8 @@ void ShardStore::append_all() {
     const Answer answer = etcd_.transact(attempt->transaction, 0, options_.timeout);
     log_.on_answer(attempt->number, answer);
     settle((clock_ns(CLOCK_MONOTONIC) - begun_ns) / 1000);
-    if (log_.deposed()) return end("another member leads");
-    if (log_.unfit()) return end("etcd refuses an entry for good: " + answer.error);
+    if (log_.deposed()) return end("another member leads", false);
+    if (log_.unfit()) return end("etcd refuses an entry for good: " + answer.error, true);
     tell(answer.error);
     std::unique_lock lock(mutex_);
     if (give_up_) return;
@@ -201,9 +209,11 @@ void ShardStore::take_submitted() {
 }
 
 void ShardStore::add(Submitted&& submitted) {
-  const Ticket in_log = log_.add({encode_records(submitted.batch.records, encoder_)});
+  ShardLog::Change change{encode_records(submitted.batch.records, encoder_)};
+  const std::size_t encoded_bytes = change.records.size();
+  const Ticket in_log = log_.add(std::move(change));
   for (const JobSnapshot& snapshot : submitted.batch.snapshots) add_snapshot(snapshot);
-  appended_.push_back({in_log, std::move(submitted)});
+  appended_.push_back({in_log, encoded_bytes, std::move(submitted)});
 }
 
 void ShardStore::add_snapshot(const JobSnapshot& snapshot) {
@@ -227,7 +237,9 @@ void ShardStore::add_removed(const RemovedJobs& removed) {
     snapshots_.erase(job);
     pointers_.erase(job);
     asked_.erase(job);
-    for (LogEntry& entry : entries_) entry.last.erase(job);
+    for (LogEntry& entry : entries_) {
+      std::erase_if(entry.last, [job](const auto& item) { return item.first == job; });
+    }
   }
 }
 
@@ -242,14 +254,16 @@ void ShardStore::settle(std::int64_t took_us) {
   store::Batch batch;
   store::CommitReport report;
   std::size_t bytes = 0;
+  std::map<JobId, Sequence> last;
   while (!appended_.empty() && appended_.front().in_log <= log_.committed()) {
     Submitted& submitted = appended_.front().submitted;
     report.committed = submitted.ticket;
     report.records += submitted.batch.records.size();
     ++report.batches;
     bytes += submitted.bytes;
+    entry.bytes += appended_.front().encoded_bytes;
     for (Record& record : submitted.batch.records) {
-      entry.last[record.job] = record.sequence;
+      last[record.job] = record.sequence;
       batch.records.push_back(std::move(record));
     }
     std::ranges::move(submitted.batch.snapshots, std::back_inserter(batch.snapshots));
@@ -257,8 +271,8 @@ void ShardStore::settle(std::int64_t took_us) {
   }
   batch.stamp = to_text(
       {options_.config.cluster, options_.config.generation, log_.tail(), options_.config.shards});
-  entry.bytes = bytes;
-  entries_bytes_ += bytes;
+  entry.last.assign(last.begin(), last.end());
+  entries_bytes_ += entry.bytes;
   ++entries_count_;
   entries_.push_back(std::move(entry));
   to_copy_.emplace_back(index, std::move(batch));
@@ -281,10 +295,17 @@ void ShardStore::hand_to_copy() {
   }
 }
 
-// Removes entries that snapshots cover, and that the copy has on its disk.
+bool ShardStore::exceeds(const LogSize& size, std::size_t eighths) const {
+  return entries_bytes_ > size.bytes * eighths / 8 || entries_count_ > size.entries * eighths / 8;
+}
+
+// Removes entries that snapshots cover, and that the copies have on their disks. A member that was
+// away, or is slow, finds the log's entries until they come to too much.
 void ShardStore::remove_covered() {
-  const LogSize& keep = options_.keep_log;
-  if (entries_bytes_ <= keep.bytes && entries_count_ <= keep.entries) return;
+  const bool is_full = exceeds(options_.limits.keep_for_copies, 8);
+  const LogSize& keep = is_full ? options_.limits.keep_for_copies : options_.limits.keep;
+  if (!exceeds(keep, 8)) return;
+  const Index others_have = is_full ? UINT64_MAX : options_.figures->others_have.load();
   Index copied = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -294,9 +315,8 @@ void ShardStore::remove_covered() {
   Index last = 0;
   while (!entries_.empty()) {
     const LogEntry& entry = entries_.front();
-    const bool fits =
-        entries_bytes_ <= keep.bytes / 8 * 7 && entries_count_ <= keep.entries / 8 * 7;
-    if (fits || entry.index > copied || !is_covered(entry)) break;
+    const bool is_copied = entry.index <= std::min(copied, others_have);
+    if (!exceeds(keep, 7) || !is_copied || !is_covered(entry)) break;
     last = entry.index;
     entries_bytes_ -= entry.bytes;
     entries_count_ -= entry.count;
@@ -312,11 +332,12 @@ bool ShardStore::is_covered(const LogEntry& entry) const {
   });
 }
 
-// Jobs that keep the log's oldest entries there, if it is long.
+// Jobs that keep the log's oldest entries there, if it is long. They are looked for when it has
+// grown by a sixteenth.
 std::vector<JobId> ShardStore::wanted_snapshots() {
   std::vector<JobId> wanted;
-  const LogSize& want = options_.want_snapshots;
-  if (entries_bytes_ <= want.bytes && entries_count_ <= want.entries) return wanted;
+  if (!exceeds(options_.limits.want_snapshots, 8) || settled_ < look_for_wanted_at_) return wanted;
+  look_for_wanted_at_ = settled_ + entries_.size() / 16;
   const std::size_t half = entries_.size() / 2;
   for (std::size_t i = 0; i < half && wanted.size() < kWantedAtOnce; ++i) {
     for (const auto& [job, sequence] : entries_[i].last) {
@@ -338,9 +359,9 @@ void ShardStore::tell(const std::string& problem) {
   problem_ = problem;
 }
 
-void ShardStore::end(const std::string& reason) {
+void ShardStore::end(const std::string& reason, bool is_unfit) {
   problem_ = reason;
-  options_.on_deposed(reason);
+  options_.on_deposed(reason, is_unfit);
 }
 
 // On the copy's writer thread.

@@ -2,7 +2,7 @@
 // counts as committed when etcd has it. The member's copy follows. A thread of its own appends, one
 // entry after the other; what is submitted meanwhile goes into the next one.
 //
-// The log's beginning is removed once snapshots cover it; see kKeepLog.
+// The log's beginning is removed once snapshots cover it; see LogLimits.
 #pragma once
 
 #include <algorithm>
@@ -30,15 +30,20 @@
 
 namespace syncd::cluster {
 
-// What the log in etcd may come to, in bytes of records and in entries, before jobs are asked for
-// snapshots; and before the entries go that snapshots cover. What is between is for copies that lag
-// behind.
+// Of the log in etcd: bytes of encoded records, and entries.
 struct LogSize {
   std::size_t bytes = 0;
   std::size_t entries = 0;
 };
-inline constexpr LogSize kWantSnapshots{16 << 20, 4'000};
-inline constexpr LogSize kKeepLog{64 << 20, 16'000};
+
+// What the log may come to before something is done.
+struct LogLimits {
+  LogSize want_snapshots{16 << 20, 4'000};      // jobs are asked for snapshots
+  LogSize keep{64 << 20, 16'000};               // entries go that snapshots and all copies have
+  LogSize keep_for_copies{256 << 20, 100'000};  // entries go that a member's copy lacks, too
+  // The logs of all shards together may come to what the log of one may.
+  LogLimits for_one_of(Shard shards) const;
+};
 
 // How far the log and the leader's copy of it have come. Any thread reads them.
 struct LogFigures {
@@ -46,6 +51,8 @@ struct LogFigures {
   std::atomic<Index> last{0};
   std::atomic<Index> copied{0};
   std::atomic<bool> copy_fails{false};  // it cannot be written now
+  // The last entry that the copies of all other members have; 0: there is no other one.
+  std::atomic<Index> others_have{UINT64_MAX};
 };
 
 class ShardStore final : public store::Store {
@@ -58,12 +65,11 @@ class ShardStore final : public store::Store {
     Micros timeout = 0;  // of one attempt
     std::string describe;
     std::function<void(const LogLine&)> log;  // any thread
-    // Called once, on the appending thread: this member leads no longer, or cannot. Nothing is
-    // committed from then on.
-    std::function<void(const std::string& reason)> on_deposed;
+    // Called once, on the appending thread: this member leads no longer, or `is_unfit`: it cannot.
+    // Nothing is committed from then on.
+    std::function<void(const std::string& reason, bool is_unfit)> on_deposed;
     std::shared_ptr<LogFigures> figures = std::make_shared<LogFigures>();
-    LogSize want_snapshots = kWantSnapshots;
-    LogSize keep_log = kKeepLog;
+    LogLimits limits = {};
   };
 
   // `copy` has what `read` says, and nothing else was done with it. `etcd` must outlive the store.
@@ -103,13 +109,14 @@ class ShardStore final : public store::Store {
   // Handed to the log, under the log's own ticket.
   struct Appended {
     Ticket in_log = 0;
+    std::size_t encoded_bytes = 0;
     Submitted submitted;
   };
   struct LogEntry {
     Index index = 0;
     std::size_t bytes = 0;
-    std::map<JobId, Sequence> last;  // of its records
-    std::size_t count = 1;           // so many entries, of which `index` is the last
+    std::vector<std::pair<JobId, Sequence>> last;  // of its records
+    std::size_t count = 1;                         // so many entries, of which `index` is the last
   };
   struct RemovedJobs {
     std::vector<JobId> jobs;
@@ -128,9 +135,10 @@ class ShardStore final : public store::Store {
   void hand_to_copy();
   void remove_covered();
   bool is_covered(const LogEntry& entry) const;
+  bool exceeds(const LogSize& size, std::size_t eighths) const;
   std::vector<JobId> wanted_snapshots();
   void tell(const std::string& problem);
-  void end(const std::string& reason);
+  void end(const std::string& reason, bool is_unfit);
   void on_copied(const store::CommitReport& report);
 
   const Options options_;
@@ -150,6 +158,7 @@ class ShardStore final : public store::Store {
   std::deque<LogEntry> entries_;  // up to settled_; those that are to be removed are not here
   std::size_t entries_bytes_ = 0;
   std::size_t entries_count_ = 0;
+  Index look_for_wanted_at_ = 0;
   std::map<JobId, Sequence> snapshots_;  // the latest that the log was given
   std::map<JobId, Sequence> pointers_;   // the latest that can be read from etcd
   std::map<JobId, Sequence> asked_;      // for one that covers this sequence

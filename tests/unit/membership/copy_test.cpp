@@ -90,12 +90,12 @@ TEST_F(CopyTest, ALogThatWentBackIsNotFollowed) {
                {}});
   append({creation(1), push(1, 2)});
   std::string error;
-  EXPECT_EQ(copy->take_up(config_, etcd_.read(), error), Copy::Took::kRefused);
+  EXPECT_EQ(copy->take_up(config_, etcd_.read(), error), Copy::Took::kSetBack);
   EXPECT_NE(error.find("(the log ends at 1 of generation 1, the copy at 2 of 1)"),
             std::string::npos)
       << error;
   append({push(1, 3)});
-  EXPECT_EQ(copy->take_up(config_, etcd_.read(), error), Copy::Took::kRefused)
+  EXPECT_EQ(copy->take_up(config_, etcd_.read(), error), Copy::Took::kSetBack)
       << "as far as the copy, with other entries";
   EXPECT_EQ(copy->stamp(), stamp);
 }
@@ -190,7 +190,7 @@ TEST_F(CopyTest, ItIsNotSetAsideForAnEarlierGeneration) {
   take_up(*copy);
   config_.generation = 1;
   std::string error;
-  EXPECT_EQ(copy->take_up(config_, etcd_.read(), error), Copy::Took::kRefused);
+  EXPECT_EQ(copy->take_up(config_, etcd_.read(), error), Copy::Took::kSetBack);
   EXPECT_NE(error.find("of generation 1, the copy at 1 of 2"), std::string::npos) << error;
   EXPECT_EQ(copy->set_aside(), "");
 }

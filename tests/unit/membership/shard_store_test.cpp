@@ -16,8 +16,7 @@ using store::push;
 
 class ShardStoreTest : public ClusterTest {
  protected:
-  std::unique_ptr<ShardStore> open(const std::string& path, LogSize want = kWantSnapshots,
-                                   LogSize keep = kKeepLog) {
+  std::unique_ptr<ShardStore> open(const std::string& path, const LogLimits& limits = {}) {
     const Term term = lead();
     auto copy = open_copy(path);
     // As a member does: what its copy has is not read again.
@@ -29,9 +28,11 @@ class ShardStoreTest : public ClusterTest {
     EXPECT_NE(store, nullptr) << error;
     ShardStore::Options options{kKeys, config_, term, {lives_, 0}, 1'000'000, "lab", {}, {}};
     options.log = [](const LogLine&) {};
-    options.on_deposed = [this](const std::string& reason) { deposed_.set_value(reason); };
-    options.want_snapshots = want;
-    options.keep_log = keep;
+    options.on_deposed = [this](const std::string& reason, bool is_unfit) {
+      deposed_.set_value(reason + (is_unfit ? " (unfit)" : ""));
+    };
+    options.limits = limits;
+    options.figures = figures_;
     auto opened = std::make_unique<ShardStore>(std::move(options), read, etcd_, std::move(store));
     EXPECT_TRUE(opened->load(jobs_, error)) << error;
     opened->start(reports_.callback());
@@ -44,6 +45,18 @@ class ShardStoreTest : public ClusterTest {
     submit(store, std::move(records));
     ASSERT_TRUE(reports_.wait_for(ticket_));
   }
+  // As the engine does: with a snapshot where the store wants one.
+  void push_on(ShardStore& store, Sequence sequence) {
+    Batch batch = store::batch_of({push(1, sequence)});
+    for (const store::CommitReport& report : reports_.all()) {
+      if (report.committed == ticket_ && !report.wants_snapshot.empty()) {
+        batch.snapshots.push_back(store::sample_snapshot(1, sequence));
+      }
+    }
+    ASSERT_TRUE(store.submit(++ticket_, std::move(batch)));
+    ASSERT_TRUE(reports_.wait_for(ticket_));
+  }
+  Index first() { return etcd_.read().first.index; }
   void close(ShardStore& store) {
     std::string error;
     EXPECT_TRUE(store.close(30'000'000, error)) << error;
@@ -67,6 +80,7 @@ class ShardStoreTest : public ClusterTest {
   std::vector<store::RecoveredJob> jobs_;
   std::promise<std::string> deposed_;
   std::size_t entries_read_ = 0;  // when the latest one was opened
+  std::shared_ptr<LogFigures> figures_ = std::make_shared<LogFigures>();
   Ticket ticket_ = 0;
 };
 
@@ -141,27 +155,17 @@ TEST_F(ShardStoreTest, WhatEtcdRefusesForGoodEndsIt) {
     return answer;
   });
   submit(*store, {creation(1)});
-  EXPECT_EQ(deposed_.get_future().get(), "etcd refuses an entry for good: permission denied");
+  EXPECT_EQ(deposed_.get_future().get(),
+            "etcd refuses an entry for good: permission denied (unfit)");
   std::string ignored;
   store->close(0, ignored);
 }
 
 TEST_F(ShardStoreTest, TheLogIsRemovedOnceSnapshotsCoverItAndAnEmptyDiskStillFindsTheJob) {
-  auto store = open(dir_.store(), {1, 4}, {1, 8});
+  auto store = open(dir_.store(), {{1, 4}, {1, 8}});
   commit(*store, {creation(1)});
   Sequence sequence = 1;
-  const auto first = [this] { return etcd_.read().first.index; };
-  // As the engine does: a snapshot where the store wants one.
-  for (int i = 0; i < 2'000 && first() < 20; ++i) {
-    Batch batch = store::batch_of({push(1, ++sequence)});
-    for (const store::CommitReport& report : reports_.all()) {
-      if (report.committed == ticket_ && !report.wants_snapshot.empty()) {
-        batch.snapshots.push_back(store::sample_snapshot(1, sequence));
-      }
-    }
-    ASSERT_TRUE(store->submit(++ticket_, std::move(batch)));
-    ASSERT_TRUE(reports_.wait_for(ticket_));
-  }
+  for (int i = 0; i < 2'000 && first() < 20; ++i) push_on(*store, ++sequence);
   ASSERT_GE(first(), 20u);
   close(*store);
   store.reset();
@@ -184,6 +188,35 @@ TEST_F(ShardStoreTest, TheLogIsRemovedOnceSnapshotsCoverItAndAnEmptyDiskStillFin
   EXPECT_EQ(page.first_sequence, covered + 1) << "older history is on other members";
 }
 
+// A member that is away, or slow, finds what it lacks, until that is too much.
+TEST_F(ShardStoreTest, TheLogStaysForTheCopiesOfOtherMembers) {
+  figures_->others_have = 3;
+  auto store = open(dir_.store(), {{1, 4}, {1, 8}, {1 << 20, 64}});
+  commit(*store, {creation(1)});
+  Sequence sequence = 1;
+  while (figures_->last < 64) push_on(*store, ++sequence);
+  EXPECT_LE(first(), 4u);
+  for (int i = 0; i < 2'000 && first() <= 4; ++i) push_on(*store, ++sequence);
+  EXPECT_GT(first(), 4u) << "64 of them at most, once a snapshot covers them";
+  EXPECT_GE(figures_->last, 65u);
+  figures_->others_have = 1'000'000;
+  for (int i = 0; i < 2'000 && figures_->last - first() > 16; ++i) push_on(*store, ++sequence);
+  EXPECT_LE(figures_->last - first(), 16u);
+  close(*store);
+}
+
+TEST(LogLimits, OfManyShardsAreThoseOfOneTogether) {
+  const LogLimits one = LogLimits{}.for_one_of(1);
+  EXPECT_EQ(one.keep_for_copies.bytes, LogLimits{}.keep_for_copies.bytes);
+  for (const Shard shards : {1u, 2u, 5u, 16u, 64u}) {
+    const LogLimits each = LogLimits{}.for_one_of(shards);
+    EXPECT_LE(each.keep_for_copies.bytes * shards, one.keep_for_copies.bytes);
+    EXPECT_LE(each.keep.bytes, each.keep_for_copies.bytes);
+    EXPECT_LE(each.want_snapshots.bytes, each.keep.bytes);
+    EXPECT_LE(each.want_snapshots.entries, each.keep.entries);
+  }
+}
+
 // A leader whose copy had the log's beginning does not read it; and removes it all the same, once
 // snapshots cover it, but no entry before.
 TEST_F(ShardStoreTest, WhatTheCopyHadIsNotReadAndStillRemoved) {
@@ -194,7 +227,7 @@ TEST_F(ShardStoreTest, WhatTheCopyHadIsNotReadAndStillRemoved) {
     for (Sequence sequence = 3; sequence <= 9; ++sequence) commit(*store, {push(1, sequence)});
     close(*store);
   }
-  auto store = open(dir_.store(), {1, 4}, {1'000, 8});
+  auto store = open(dir_.store(), {{1, 4}, {1'000, 8}});
   EXPECT_LT(entries_read_, 9u) << "the copy may lack the last ones";
   EXPECT_EQ(etcd_.read().first.index, 1u);
   Sequence sequence = 9;
@@ -212,7 +245,7 @@ TEST_F(ShardStoreTest, WhatTheCopyHadIsNotReadAndStillRemoved) {
     ASSERT_TRUE(reports_.wait_for(ticket_));
   }
   EXPECT_TRUE(is_wanted) << "the idle job holds the log's beginning";
-  EXPECT_GE(etcd_.read().first.index, 10u);
+  EXPECT_GE(etcd_.read().first.index, 10u - entries_read_);
   EXPECT_EQ(etcd_.read().pointers.size(), 2u);
   close(*store);
   store.reset();
