@@ -374,7 +374,10 @@ def test_etcd_loses_its_data_and_the_cluster_begins_with_a_copy(cluster):
     # Members find no cluster then, and change nothing.
     leader.start()
     wait_until(lambda: not leader.is_up(), "it ends")
-    assert "etcd knows no cluster 'lab'" in leader.log()
+    assert "etcd knows no cluster 'lab', and " in leader.log()
+    argv = ["cluster", "init", "--config", str(leader.config)]
+    done = subprocess.run([program("syncctl"), *argv], capture_output=True, text=True)
+    assert done.returncode == 1 and f"`syncctl cluster init --from {leader.store}`" in done.stderr
     assert "as generation 2" in seed(leader, leader.store)
     for member in cluster.members:
         member.start()

@@ -14,6 +14,7 @@
 
 #include "daemon/edge/cluster/administration.h"
 #include "daemon/edge/cluster/random_number.h"
+#include "daemon/edge/cluster/seeding.h"
 #include "proto/base/clock.h"
 #include "proto/base/crc32c.h"
 #include "proto/base/file.h"
@@ -126,7 +127,20 @@ bool Membership::check_etcd(bool& is_usable, std::string& error) {
 
 bool Membership::read_config(const Answer& answer, std::string& error) {
   Config config;
-  if (!parse_config(answer, options_.cluster, config, error)) return false;
+  if (!parse_config(answer, options_.cluster, config, error)) {
+    Stamp stamp;
+    std::string ignored;
+    // A cluster that is made without this copy would lose what it has.
+    if (answer.find(config_key(options_.cluster)) == nullptr &&
+        read_copy(options_.store.path, stamp, ignored)) {
+      error = fmt::format(
+          "etcd knows no cluster '{}', and {} is a copy of a cluster's history, up to entry {} of "
+          "generation {}. Correct cluster.name; or etcd has lost its data: stop all members, and "
+          "begin with the copy that has come furthest, `syncctl cluster init --from`",
+          options_.cluster, options_.store.path, stamp.tail.index, stamp.generation);
+    }
+    return false;
+  }
   if (options_.shard >= config.shards) {
     error = fmt::format("cluster.shard = {}: cluster '{}' has {} shards; allowed: 0 to {}",
                         options_.shard, options_.cluster, config.shards, config.shards - 1);

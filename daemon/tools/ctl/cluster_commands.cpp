@@ -26,7 +26,10 @@ std::unique_ptr<cluster::Etcd> open(const Options& options, config::Config& conf
   config::Loaded loaded;
   std::vector<std::string> errors;
   code = kExitUsage;
-  if (!config::load(flags, config::environment_of(environ), loaded, errors)) {
+  // As the file has it, for all shards.
+  config::Environment environment = config::environment_of(environ);
+  std::erase_if(environment, [](const auto& item) { return item.first == "SYNCD_CLUSTER_SHARD"; });
+  if (!config::load(flags, environment, loaded, errors)) {
     for (const std::string& error : errors) complain(kExitUsage, error);
     return nullptr;
   }
@@ -161,6 +164,15 @@ int run_cluster_init(const Options& options) {
     return complain(kExitUsage, error);
   }
   if (!options.from_store.empty()) return init_from(options, config, *etcd);
+  cluster::ClusterStatus there;
+  if (!cluster::may_begin_without(config.store_path, error)) {
+    // If the cluster is there, that is what is wrong.
+    std::string ignored;
+    const Micros timeout = options.timeout_ms * 1000;
+    if (!cluster::read_status(*etcd, config.cluster.name, timeout, there, ignored)) {
+      return complain(kExitRefused, "store.path: " + error);
+    }
+  }
   if (!cluster::create_cluster(*etcd, config.cluster.name, options.shards,
                                options.timeout_ms * 1000, error)) {
     return complain(kExitRefused, error);

@@ -136,6 +136,20 @@ TEST_F(SeedingTest, EtcdThatLostItsDataBeginsWithACopy) {
   EXPECT_NE(other->set_aside(), "") << "it is of the generation before";
 }
 
+TEST_F(SeedingTest, ACopyOfAnyShardIsNotBegunWithout) {
+  std::string error;
+  EXPECT_TRUE(may_begin_without(at("copy"), error)) << error;
+  write(at("copy"), two_jobs());
+  EXPECT_TRUE(may_begin_without(at("copy"), error)) << error;  // of a single daemon
+  seed_with(at("copy"));
+  EXPECT_FALSE(may_begin_without(at("copy"), error));
+  EXPECT_THAT(error, HasSubstr("of generation 1: begin with it, `syncctl cluster init --from " +
+                               at("copy") + "`"));
+  std::filesystem::rename(at("copy"), at("copy.3"));
+  EXPECT_FALSE(may_begin_without(at("copy"), error));
+  EXPECT_THAT(error, HasSubstr(at("copy.3")));
+}
+
 TEST_F(SeedingTest, EtcdThatWasSetBackBeginsWithTheCopyThatIsAhead) {
   write(at("copy"), two_jobs());
   seed_with(at("copy"));
