@@ -64,6 +64,8 @@ std::uint32_t port_gap(const config::Config& config) {
 }  // namespace
 
 void keep_command_line(char** argv, char** environment) {
+  // After a start by /proc/self/exe the process is called "exe".
+  pthread_setname_np(pthread_self(), program_invocation_short_name);
   for (; *argv != nullptr; ++argv) kept.arguments.emplace_back(*argv);
   for (; *environment != nullptr; ++environment) kept.environment.emplace_back(*environment);
 }

@@ -116,7 +116,8 @@ class Host {
   std::exception_ptr failure_;
 };
 
-// Keeps the command line and the environment for Host. Call first in main(), once.
+// Keeps the command line and the environment for Host, and the process's name when the program was
+// started anew. Call first in main(), once.
 void keep_command_line(char** argv, char** environment);
 
 }  // namespace syncd::cluster
