@@ -7,6 +7,7 @@ SYNCD_FAILOVER_LEASE_S=N  the lease (default 5)
 import base64
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -107,6 +108,7 @@ def test_a_leader_is_drained_and_the_shard_moved(cluster):
     wait_until(lambda: cluster.leader() is not leader, "another leads")
     print(f"drained to the next grant of all: {workers.first_grants(since):.2f} s")
     wait_until(lambda: leader.page("/readyz") == (503, "it is drained\n"), "it follows, and says so")
+    assert pathlib.Path(f"/proc/{leader.child.pid}/comm").read_text() == "syncd\n"
     assert re.search(rf"member {leader.name} .* drains  ", cluster.status())
 
     cluster.syncctl("cluster", "move", "0", leader.name, *configured)
@@ -234,6 +236,26 @@ def test_a_member_that_starts_while_etcd_has_no_majority_follows_later(tmp_path)
         wait_until(lambda: late.page("/readyz")[0] == 200, "it follows")
     finally:
         cluster.stop()
+
+
+@small
+def test_a_member_that_waits_for_etcd_sleeps(cluster):
+    member = next(member for member in cluster.members if member is not cluster.leader())
+    member.kill()
+    cluster.etcd.stop()
+    member.start()
+    wait_until(lambda: member.log().rstrip().count("cluster_waits") > 0, "it waits")
+
+    def ticks():
+        return sum(map(int, pathlib.Path(f"/proc/{member.child.pid}/stat").read_text().split()[13:15]))
+
+    time.sleep(1)
+    before = ticks()
+    time.sleep(3)
+    share = (ticks() - before) / os.sysconf("SC_CLK_TCK") / 3
+    assert share < 0.05, f"{share:.2f} of a core"
+    cluster.etcd.servers[0].start()
+    wait_until(lambda: member.page("/readyz")[0] == 200, "it follows")
 
 
 def test_a_member_whose_port_is_taken_gives_way(cluster):

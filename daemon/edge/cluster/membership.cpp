@@ -27,6 +27,10 @@ constexpr Micros kPollMax = 500'000;
 constexpr Micros kPollNext = 20'000;  // of the member that is to lead next
 constexpr Micros kTellProgressEvery = 2'000'000;
 constexpr Micros kTellAgainAfter = 10'000'000;
+constexpr Micros kTellSameAfter = 60'000'000;
+// While etcd has not answered yet.
+constexpr Micros kRetryMin = 100'000;
+constexpr Micros kRetryMax = 1'000'000;
 // Another process of this member's name keeps its key for at most its lease after its end.
 constexpr int kOtherLeases = 3;
 // Of a call that reads a log, or parts of a snapshot. An endpoint that is silent is left sooner.
@@ -96,7 +100,7 @@ void Membership::say(LogLevel level, const char* event,
   options_.log({level, event, std::move(fields)});
 }
 
-// A problem that lasts is said once, and again where its text changes, but seldom.
+// A problem that lasts is said again each minute, and sooner where its text changes.
 void Membership::say_problem(const std::string& problem) {
   if (problem.empty()) {
     if (!problem_told_.empty())
@@ -104,9 +108,8 @@ void Membership::say_problem(const std::string& problem) {
     problem_told_.clear();
     return;
   }
-  if (!problem_told_.empty() && (problem == problem_told_ || now() - told_at_ < kTellAgainAfter)) {
-    return;
-  }
+  const Micros again = problem == problem_told_ ? kTellSameAfter : kTellAgainAfter;
+  if (!problem_told_.empty() && now() - told_at_ < again) return;
   problem_told_ = problem;
   told_at_ = now();
   say(LogLevel::kWarn, "cluster_waits", {{"cluster", options_.cluster}, {"reason", problem}});
@@ -197,9 +200,15 @@ Membership::Outcome Membership::follow(const std::function<bool()>& is_stopped,
                                        std::unique_ptr<store::Store>& store, std::string& error) {
   const Micros poll = std::clamp(options_.lease / 12, kPollMin, kPollMax);
   bool is_usable = false;
+  Micros retry = kRetryMin;
   Micros next_look = 0;
   while (!is_stopped()) {
-    if (!is_usable && !check_etcd(is_usable, error)) return Outcome::kFailed;
+    if (!is_usable && now() >= next_look) {
+      if (!check_etcd(is_usable, error)) return Outcome::kFailed;
+      // A refused connection is an answer that comes at once.
+      if (!is_usable) next_look = now() + retry;
+      retry = std::min(2 * retry, kRetryMax);
+    }
     if (keeper_) keeper_->turned();
     if (is_usable && now() >= next_look) {
       is_next_ = false;
