@@ -111,7 +111,8 @@ def test_a_leader_is_drained_and_the_shard_moved(cluster):
     assert pathlib.Path(f"/proc/{leader.child.pid}/comm").read_text() == "syncd\n"
     assert re.search(rf"member {leader.name} .* drains  ", cluster.status())
 
-    cluster.syncctl("cluster", "move", "0", leader.name, *configured)
+    said = cluster.syncctl("cluster", "move", "0", leader.name, *configured)
+    assert f"member '{leader.name}' is drained: the shard does not go there before" in said
     workers.first_grants(time.monotonic())
     assert cluster.leader() is not leader, "it drains"
     cluster.syncctl("cluster", "drain", "--undo", leader.name, *configured)
@@ -178,7 +179,7 @@ def test_a_leader_whose_disk_is_full_hands_over(cluster):
         leader.start()
         workers = Workers(cluster.address())
         workers.first_grants(time.monotonic())
-        configured = ("--config", str(leader.config))
+        configured = ("--config", str(leader.config), "--absent")
         cluster.syncctl("cluster", "move", "0", leader.name, *configured)
         wait_until(leader.leads, "it leads")
         workers.first_grants(time.monotonic())
@@ -272,6 +273,24 @@ def test_a_member_whose_port_is_taken_gives_way(cluster):
         workers.first_grants(time.monotonic())
     blocked.start()
     check(cluster, workers.finish())
+
+
+@small
+def test_a_member_that_nobody_knows_is_not_named_by_mistake(cluster):
+    configured = ("--config", str(cluster.members[0].config))
+
+    def refusal(*words):
+        argv = [program("syncctl"), "cluster", *words, *configured]
+        done = subprocess.run(argv, capture_output=True, text=True)
+        assert done.returncode != 0, done.stdout
+        return done.stderr
+
+    wait_until(lambda: cluster.status().count("\nmember ") == 3, "all are registered")
+    for words in (("drain", "n1"), ("move", "0", "n2")):
+        said = f"no member '{words[-1]}' is there now; there are: m0, m1, m2"
+        assert f"{said}; if it is to come, say --absent" in refusal(*words)
+        assert said in cluster.syncctl("cluster", *words, "--absent", *configured)
+    assert "the shard is a number, as in `cluster move 0 m1`" in refusal("move", "m1")
 
 
 def test_status_names_leader_and_members(cluster):

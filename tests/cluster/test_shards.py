@@ -106,7 +106,7 @@ def test_a_drained_machine_hands_over_all_that_it_leads(cluster, workers):
     for of_shard in workers:
         of_shard.first_grants(time.monotonic())
     for shard in range(SHARDS):
-        cluster.syncctl("cluster", "move", str(shard), "m1", *configured)
+        cluster.syncctl("cluster", "move", "--absent", str(shard), "m1", *configured)
     wait_until(lambda: all(m.leads() for m in cluster.members if m.name == "m1"), "m1 leads both")
     cluster.syncctl("cluster", "drain", "m1", *configured)
     wait_until(lambda: not any(m.leads() for m in cluster.members if m.name == "m1"), "m1 gives up")

@@ -105,31 +105,42 @@ bool is_member_name(const std::string& name) {
   return false;
 }
 
-// A typing error must not look like something that was done.
-void note_if_absent(const config::Config& config, cluster::Etcd& etcd, const Options& options) {
-  cluster::ClusterStatus status;
-  std::string ignored;
+// A typing error must not look like something that was done: a member that etcd does not know needs
+// --absent. False: it was complained about.
+bool is_known(const cluster::ClusterStatus& status, const Options& options) {
   std::set<std::string> there;
-  if (!cluster::read_status(etcd, config.cluster.name, options.timeout_ms * 1000, status,
-                            ignored)) {
-    return;
-  }
+  std::set<std::string> named(status.draining.begin(), status.draining.end());
   for (const auto& shard : status.shards) {
     for (const auto& member : shard.members) there.insert(member.name);
+    named.insert(shard.pin);
   }
-  if (there.contains(options.member)) return;
-  std::cout << fmt::format("no member '{}' is there now; there are: {}\n", options.member,
-                           there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", ")));
+  if (there.contains(options.member)) return true;
+  const std::string absent =
+      fmt::format("no member '{}' is there now; there are: {}", options.member,
+                  there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", ")));
+  if (options.absent || named.contains(options.member)) {
+    std::cout << absent << '\n';
+    return true;
+  }
+  complain(kExitRefused, absent + "; if it is to come, say --absent");
+  return false;
 }
 
-// Opens the cluster, of which etcd must answer. Null: `code` is the exit status, and it was said
-// why.
-std::unique_ptr<cluster::Etcd> reach(const Options& options, config::Config& config, int& code) {
+// Opens the cluster, and reads it. Null: `code` is the exit status, and it was said why.
+std::unique_ptr<cluster::Etcd> reach(const Options& options, config::Config& config,
+                                     cluster::ClusterStatus& status, int& code) {
   auto etcd = open(options, config, code);
+  const Micros timeout = options.timeout_ms * 1000;
   std::string error;
   std::string version;
-  if (etcd == nullptr || etcd->version(version, options.timeout_ms * 1000, error)) return etcd;
-  code = complain(kExitUnreachable, error);
+  if (etcd == nullptr) return nullptr;
+  if (!etcd->version(version, timeout, error)) {
+    code = complain(kExitUnreachable, error);
+  } else if (!cluster::read_status(*etcd, config.cluster.name, timeout, status, error)) {
+    code = complain(kExitRefused, error);
+  } else {
+    return etcd;
+  }
   return nullptr;
 }
 
@@ -216,8 +227,10 @@ int run_cluster_drain(const Options& options) {
   if (!is_member_name(options.member)) return kExitUsage;
   config::Config config;
   int code = kExitOk;
-  const auto etcd = reach(options, config, code);
+  cluster::ClusterStatus status;
+  const auto etcd = reach(options, config, status, code);
   if (etcd == nullptr) return code;
+  if (!options.undo && !is_known(status, options)) return kExitRefused;
   std::string error;
   if (!cluster::set_draining(*etcd, config.cluster.name, options.member, !options.undo,
                              options.timeout_ms * 1000, error)) {
@@ -231,7 +244,6 @@ int run_cluster_drain(const Options& options) {
         "`cluster drain --undo`\n",
         options.member);
   }
-  note_if_absent(config, *etcd, options);
   return kExitOk;
 }
 
@@ -242,8 +254,10 @@ int run_cluster_move(const Options& options) {
   if (!options.undo && !is_member_name(options.member)) return kExitUsage;
   config::Config config;
   int code = kExitOk;
-  const auto etcd = reach(options, config, code);
+  cluster::ClusterStatus status;
+  const auto etcd = reach(options, config, status, code);
   if (etcd == nullptr) return code;
+  if (!options.undo && !is_known(status, options)) return kExitRefused;
   std::string error;
   if (!cluster::set_pin(*etcd, config.cluster.name, options.shard,
                         options.undo ? std::string() : options.member, options.timeout_ms * 1000,
@@ -257,7 +271,12 @@ int run_cluster_move(const Options& options) {
         "shard {} goes to member '{}' once its copy is close to the log's end, until `cluster move "
         "--undo`\n",
         options.shard, options.member);
-    note_if_absent(config, *etcd, options);
+    if (is_draining(status, options.member)) {
+      std::cout << fmt::format(
+          "member '{0}' is drained: the shard does not go there before `cluster drain {0} "
+          "--undo`\n",
+          options.member);
+    }
   }
   return kExitOk;
 }

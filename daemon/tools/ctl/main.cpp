@@ -305,14 +305,26 @@ copy, can_lead). With several shards: "shards", a list with leader and what foll
       R"(For a machine that is to be serviced. Workers wait for about half a second. It holds across
 restarts of the member, until --undo. Where no other member can lead, the member goes on.)");
   drain->add_option("member", options.member, "The member's name")->required();
+  const auto add_absent = [&](CLI::App* sub) {
+    sub->add_flag("--absent", options.absent, "Even if no such member is there now");
+  };
   drain->add_flag("--undo", options.undo, "Let it lead again");
+  add_absent(drain);
   CLI::App* move = command(
       "move", "Let a member lead a shard whenever it is there", run_cluster_move,
       R"(The shard goes to the member at once if its copy is close to the log's end, and, until --undo,
 back to it half a minute to a minute after it has come back.)");
-  move->add_option("shard", options.shard, "The shard; 0 in a cluster that has one")->required();
+  const auto is_number = [](const std::string& text) {
+    return text.find_first_not_of("0123456789") == std::string::npos
+               ? std::string()
+               : "the shard is a number, as in `cluster move 0 " + text + "`";
+  };
+  move->add_option("shard", options.shard, "The shard; 0 in a cluster that has one")
+      ->check(CLI::Validator(is_number, ""))
+      ->required();
   CLI::Option* member = move->add_option("member", options.member, "The member's name");
   move->add_flag("--undo", options.undo, "Let any member lead it")->excludes(member);
+  add_absent(move);
   commands
       .add(cluster, "copy", "How far a member's copy on this machine has come", run_cluster_copy,
            options, "It asks neither etcd nor a daemon. JSON: store, generation, copy (an entry).")
