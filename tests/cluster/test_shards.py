@@ -156,18 +156,27 @@ def refusal(cluster, *flags, **settings):
         text=True,
         timeout=PATIENCE_S,
     )
-    assert done.returncode == 3
+    assert done.returncode == 2
     return done.stderr
 
 
 def test_a_shard_that_there_is_not_is_refused(cluster):
-    assert "'lab' has 2 shards; allowed: 0 to 1" in refusal(cluster, SYNCD_CLUSTER_SHARD="2")
+    assert "cluster 'lab' has 2 shards: 0 to 1" in refusal(cluster, SYNCD_CLUSTER_SHARD="2")
 
 
 def test_ports_that_would_meet_are_refused(cluster):
     port = free_base_ports(1, 2)[0]
     said = refusal(cluster, "--tcp", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{port + 1}")
-    assert "listen.control are 1 apart, and the processes of cluster 'lab' add 0 to 1" in said
+    meet = "listen.control are 1 apart, and the processes of cluster 'lab' add 0 to 1"
+    assert meet in said
+    config = cluster.directory / "close.toml"
+    config.write_text(
+        f'[listen]\ntcp = "127.0.0.1:{port}"\nadmin = "127.0.0.1:{port + 1}"\n'
+        f'[cluster]\nname = "lab"\netcd = "{cluster.etcd.endpoints[0]}"\n'
+    )
+    argv = [program("syncctl"), "cluster", "init", "--shards", "2", "--config", str(config)]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.returncode == 2 and meet in done.stderr
 
 
 @small

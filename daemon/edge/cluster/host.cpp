@@ -8,9 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <iterator>
 #include <mutex>
-#include <set>
 #include <utility>
 
 #include "daemon/edge/cluster/administration.h"
@@ -46,19 +44,6 @@ std::vector<std::string> addresses_of(const config::Config& config) {
     addresses.push_back((config.has_tls() ? "tls:" : "tcp:") + address.text());
   }
   return addresses;
-}
-
-std::uint32_t port_gap(const config::Config& config) {
-  std::set<std::uint16_t> ports;
-  for (const net::TcpAddress& address : config.tcp) ports.insert(address.port);
-  for (const net::TcpAddress& address : config.control.tcp) ports.insert(address.port);
-  if (config.admin) ports.insert(config.admin->port);
-  ports.erase(0);  // any free one
-  std::uint32_t gap = UINT32_MAX;
-  for (auto port = ports.begin(); port != ports.end() && std::next(port) != ports.end(); ++port) {
-    gap = std::min<std::uint32_t>(gap, *std::next(port) - *port);
-  }
-  return gap;
 }
 
 }  // namespace

@@ -145,13 +145,11 @@ bool Membership::read_config(const Answer& answer, std::string& error) {
     return false;
   }
   if (options_.shard >= config.shards) {
-    error = fmt::format("cluster.shard = {}: cluster '{}' has {} shards; allowed: 0 to {}",
-                        options_.shard, options_.cluster, config.shards, config.shards - 1);
-  } else if (options_.port_gap < config.shards) {
-    error = fmt::format(
-        "the ports of listen.tcp, listen.admin and listen.control are {} apart, and the processes "
-        "of cluster '{}' add 0 to {} to them: they would meet; allowed: {} apart, or more",
-        options_.port_gap, options_.cluster, config.shards - 1, config.shards);
+    error = fmt::format("cluster.shard = {}: cluster '{}' has {}", options_.shard, options_.cluster,
+                        shards_text(config.shards));
+    is_misconfigured_ = true;
+  } else if (!ports_fit(options_.port_gap, options_.cluster, config.shards, error)) {
+    is_misconfigured_ = true;
   } else if (copy_ != nullptr && config != config_) {
     error = "cluster '" + options_.cluster + "' was set up anew: start this member again";
   } else {

@@ -66,6 +66,9 @@ class Membership {
   std::string attend(const std::function<bool()>& is_stopped,
                      const std::function<bool()>& is_going);
 
+  // After kFailed: what is wrong is in this member's configuration.
+  bool is_misconfigured() const { return is_misconfigured_; }
+
   // Any thread.
   MemberView view() const;
   // The cluster's shards. Of who leads.
@@ -119,6 +122,7 @@ class Membership {
   Config config_;
   std::optional<Leadership> leadership_;
   std::unique_ptr<Copy> copy_;
+  bool is_misconfigured_ = false;
   bool is_next_ = false;  // as the latest look has it, if that succeeded
   std::unique_ptr<LeaseKeeper> keeper_;
   Micros registered_at_ = 0;

@@ -175,6 +175,9 @@ int run_cluster_init(const Options& options) {
     return complain(kExitUsage, error);
   }
   if (!options.from_store.empty()) return init_from(options, config, *etcd);
+  if (!cluster::ports_fit(cluster::port_gap(config), config.cluster.name, options.shards, error)) {
+    return complain(kExitUsage, error);
+  }
   cluster::ClusterStatus there;
   if (!cluster::may_begin_without(config.store_path, error)) {
     // If the cluster is there, that is what is wrong.
