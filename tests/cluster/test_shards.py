@@ -179,6 +179,12 @@ def test_ports_that_would_meet_are_refused(cluster):
     assert done.returncode == 2 and meet in done.stderr
 
 
+def test_an_address_that_clients_cannot_be_sent_to_is_refused(cluster):
+    port = free_base_ports(1, 2)[0]
+    said = refusal(cluster, "--tcp", f"0.0.0.0:{port}")
+    assert "set cluster.advertise to HOST:PORT" in said
+
+
 @small
 def test_workers_are_sent_on_over_tls(tmp_path):
     tls = tmp_path / "tls"

@@ -38,7 +38,7 @@ std::vector<std::string> addresses_of(const config::Config& config) {
       config.tcp, [](const net::TcpAddress& address) { return !address.is_loopback(); });
   std::vector<std::string> addresses;
   for (net::TcpAddress address : advertised.empty() ? config.tcp : advertised) {
-    if (address.host == "0.0.0.0" || address.host == "::") address.host = this_host();
+    if (address.is_wildcard()) address.host = this_host();
     // Which leads others to themselves.
     if (address.is_loopback() && has_others) continue;
     addresses.push_back((config.has_tls() ? "tls:" : "tcp:") + address.text());
@@ -71,6 +71,8 @@ bool Host::follow(uv_loop_t* loop, OnEnd on_end, std::string& error) {
   member.version = options_.version;
   member.shard = config_.cluster.shard;
   member.addresses = addresses_of(config_);
+  member.is_hidden = config_.cluster.advertised.empty() &&
+                     std::ranges::any_of(config_.tcp, &net::TcpAddress::is_wildcard);
   member.port_gap = port_gap(config_);
   member.lease = config_.cluster.lease_us;
   member.old_etcd = config_.cluster.old_etcd;

@@ -150,6 +150,12 @@ bool Membership::read_config(const Answer& answer, std::string& error) {
     is_misconfigured_ = true;
   } else if (!ports_fit(options_.port_gap, options_.cluster, config.shards, error)) {
     is_misconfigured_ = true;
+  } else if (options_.is_hidden && config.shards > 1) {
+    error = fmt::format(
+        "listen.tcp is for all addresses of this machine, and clients of cluster '{}', which has "
+        "several shards, must be told one: set cluster.advertise to HOST:PORT",
+        options_.cluster);
+    is_misconfigured_ = true;
   } else if (copy_ != nullptr && config != config_) {
     error = "cluster '" + options_.cluster + "' was set up anew: start this member again";
   } else {

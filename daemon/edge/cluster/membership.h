@@ -36,6 +36,7 @@ struct MembershipOptions {
   // Between the ports that it listens on, to which each shard's process adds its number.
   std::uint32_t port_gap = UINT32_MAX;
   std::vector<std::string> addresses;  // how clients reach it when it leads: "tls:node-a:7117"
+  bool is_hidden = false;              // they are a guess: it listens on all addresses
   Micros lease = 5'000'000;
   bool old_etcd = false;                    // 3.4 is accepted
   store::Options store;                     // of the copy

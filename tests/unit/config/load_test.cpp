@@ -389,6 +389,10 @@ TEST_F(LoadTest, ProcessesOfSeveralShardsShareNoPortAndNoPath) {
   file(text);
   EXPECT_EQ(good().tcp.at(0).port, 7000);
   EXPECT_EQ(good().store_path, directory_ + "/store");
+  for (const char* unreachable : {"node-a:0", "0.0.0.0:7000", "[::]:7000"}) {
+    file(text + "advertise = \"" + unreachable + "\"\n");
+    expect_mistake({"cluster.advertise = \"" + std::string(unreachable), "as clients name it"});
+  }
   file(text + "shard = 3\nadvertise = \"node-a:65533\"\n");
   expect_mistake({"cluster.advertise = \"node-a:65533\"", "cluster.shard = 3"});
 }
