@@ -1,9 +1,6 @@
 // See daemon_link.h.
 #include "daemon/tools/ctl/daemon_link.h"
 
-#include <cerrno>
-#include <cstring>
-
 #include "proto/base/shard.h"
 
 namespace syncd::ctl {
@@ -35,7 +32,7 @@ bool DaemonLink::open(const Address& address, std::int64_t timeout_ms) {
     shard_ = drivers_->first_shard();
     endpoint_ = std::get<client::ConnectResult>(completion_.result).endpoint;
   } else if (failure_ == Failure::kUnreachable) {
-    const bool is_refused = error_.find(std::strerror(ECONNREFUSED)) != std::string::npos;
+    const bool is_refused = error_.find("connection refused") != std::string::npos;
     error_ += ": is syncd running? Name its address with --addr";
     if (is_refused) {
       error_ +=
