@@ -84,7 +84,9 @@ ExitCode Daemon::follow(std::string& error) {
 
 void Daemon::on_followed(std::unique_ptr<store::Store> store, std::string error) {
   if (stopping_) return close();
-  const ExitCode code = store == nullptr ? kBadStore : serve(std::move(store), error);
+  const ExitCode code = store != nullptr            ? serve(std::move(store), error)
+                        : host_->is_misconfigured() ? kBadConfig
+                                                    : kBadStore;
   if (code != kClean) give_up(code, error);
 }
 

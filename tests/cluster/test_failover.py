@@ -7,6 +7,7 @@ SYNCD_FAILOVER_LEASE_S=N  the lease (default 5)
 import base64
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -107,9 +108,11 @@ def test_a_leader_is_drained_and_the_shard_moved(cluster):
     wait_until(lambda: cluster.leader() is not leader, "another leads")
     print(f"drained to the next grant of all: {workers.first_grants(since):.2f} s")
     wait_until(lambda: leader.page("/readyz") == (503, "it is drained\n"), "it follows, and says so")
+    assert pathlib.Path(f"/proc/{leader.child.pid}/comm").read_text() == "syncd\n"
     assert re.search(rf"member {leader.name} .* drains  ", cluster.status())
 
-    cluster.syncctl("cluster", "move", "0", leader.name, *configured)
+    said = cluster.syncctl("cluster", "move", "0", leader.name, *configured)
+    assert f"member '{leader.name}' is drained: the shard does not go there before" in said
     workers.first_grants(time.monotonic())
     assert cluster.leader() is not leader, "it drains"
     cluster.syncctl("cluster", "drain", "--undo", leader.name, *configured)
@@ -176,7 +179,7 @@ def test_a_leader_whose_disk_is_full_hands_over(cluster):
         leader.start()
         workers = Workers(cluster.address())
         workers.first_grants(time.monotonic())
-        configured = ("--config", str(leader.config))
+        configured = ("--config", str(leader.config), "--absent")
         cluster.syncctl("cluster", "move", "0", leader.name, *configured)
         wait_until(leader.leads, "it leads")
         workers.first_grants(time.monotonic())
@@ -236,6 +239,26 @@ def test_a_member_that_starts_while_etcd_has_no_majority_follows_later(tmp_path)
         cluster.stop()
 
 
+@small
+def test_a_member_that_waits_for_etcd_sleeps(cluster):
+    member = next(member for member in cluster.members if member is not cluster.leader())
+    member.kill()
+    cluster.etcd.stop()
+    member.start()
+    wait_until(lambda: member.log().rstrip().count("cluster_waits") > 0, "it waits")
+
+    def ticks():
+        return sum(map(int, pathlib.Path(f"/proc/{member.child.pid}/stat").read_text().split()[13:15]))
+
+    time.sleep(1)
+    before = ticks()
+    time.sleep(3)
+    share = (ticks() - before) / os.sysconf("SC_CLK_TCK") / 3
+    assert share < 0.05, f"{share:.2f} of a core"
+    cluster.etcd.servers[0].start()
+    wait_until(lambda: member.page("/readyz")[0] == 200, "it follows")
+
+
 def test_a_member_whose_port_is_taken_gives_way(cluster):
     workers = Workers(cluster.address())
     workers.first_grants(time.monotonic())
@@ -252,6 +275,24 @@ def test_a_member_whose_port_is_taken_gives_way(cluster):
     check(cluster, workers.finish())
 
 
+@small
+def test_a_member_that_nobody_knows_is_not_named_by_mistake(cluster):
+    configured = ("--config", str(cluster.members[0].config))
+
+    def refusal(*words):
+        argv = [program("syncctl"), "cluster", *words, *configured]
+        done = subprocess.run(argv, capture_output=True, text=True)
+        assert done.returncode != 0, done.stdout
+        return done.stderr
+
+    wait_until(lambda: cluster.status().count("\nmember ") == 3, "all are registered")
+    for words in (("drain", "n1"), ("move", "0", "n2")):
+        said = f"no member '{words[-1]}' is there now; there are: m0, m1, m2"
+        assert f"{said}; if it is to come, say --absent" in refusal(*words)
+        assert said in cluster.syncctl("cluster", *words, "--absent", *configured)
+    assert "the shard is a number, as in `cluster move 0 m1`" in refusal("move", "m1")
+
+
 def test_status_names_leader_and_members(cluster):
     status = wait_until(
         lambda: (text := cluster.status()).count("\nmember ") == 3 and text, "all are registered"
@@ -265,6 +306,9 @@ def test_members_that_follow_show_pages_and_stop(cluster):
     follower, other = (member for member in cluster.members if member is not leader)
     wait_until(lambda: follower.page("/readyz") == (200, "ready\n"), "it could take over")
     assert follower.page("/healthz") == (200, "ok\n")
+    argv = [program("syncctl"), "--addr", follower.address, "--timeout-ms", "100", "jobs"]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.returncode == 3 and "that follows takes no connection" in done.stderr
     assert f'syncd_cluster_leads{{cluster_name="lab",shard="0",member="{follower.name}"}} 0\n' in (
         follower.page("/metrics")[1]
     )
@@ -381,7 +425,10 @@ def test_etcd_loses_its_data_and_the_cluster_begins_with_a_copy(cluster):
     # Members find no cluster then, and change nothing.
     leader.start()
     wait_until(lambda: not leader.is_up(), "it ends")
-    assert "etcd knows no cluster 'lab'" in leader.log()
+    assert "etcd knows no cluster 'lab', and " in leader.log()
+    argv = ["cluster", "init", "--config", str(leader.config)]
+    done = subprocess.run([program("syncctl"), *argv], capture_output=True, text=True)
+    assert done.returncode == 1 and f"`syncctl cluster init --from {leader.store}`" in done.stderr
     assert "as generation 2" in seed(leader, leader.store)
     for member in cluster.members:
         member.start()

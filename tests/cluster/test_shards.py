@@ -63,6 +63,8 @@ def test_commands_ask_each_shard(cluster, workers):
     for of_shard in workers:
         of_shard.first_grants(time.monotonic())
     jobs = json.loads(cluster.syncctl("--addr", cluster.address(), "jobs", "--json"))
+    assert all(job["shard"] == shard_of(job["name"], SHARDS) for job in jobs)
+    assert "  SHARD  " in cluster.syncctl("--addr", cluster.address(), "jobs")
     ids = {job["name"]: job["id"] for job in jobs}
     assert ids.keys() == set(JOBS)
     for name, number in ids.items():
@@ -72,6 +74,12 @@ def test_commands_ask_each_shard(cluster, workers):
     status = cluster.status()
     assert re.search(r"^cluster lab, generation 1, 2 shards\nshard 0\nleader m", status), status
     assert status.count("\nleader m") == SHARDS
+    wait_until(lambda: cluster.status().count("  could lead  ") == 2 * SHARDS, "all follow")
+    assert "warning" not in cluster.status()
+    gone = next(member for member in cluster.of_shard(1) if member is not cluster.leader(1))
+    gone.kill()
+    said = f"warning: member '{gone.name}' is missing in shard 1:"
+    wait_until(lambda: said in cluster.status(), "its lease has ended")
     check(cluster, workers)
 
 
@@ -106,7 +114,7 @@ def test_a_drained_machine_hands_over_all_that_it_leads(cluster, workers):
     for of_shard in workers:
         of_shard.first_grants(time.monotonic())
     for shard in range(SHARDS):
-        cluster.syncctl("cluster", "move", str(shard), "m1", *configured)
+        cluster.syncctl("cluster", "move", "--absent", str(shard), "m1", *configured)
     wait_until(lambda: all(m.leads() for m in cluster.members if m.name == "m1"), "m1 leads both")
     cluster.syncctl("cluster", "drain", "m1", *configured)
     wait_until(lambda: not any(m.leads() for m in cluster.members if m.name == "m1"), "m1 gives up")
@@ -156,18 +164,33 @@ def refusal(cluster, *flags, **settings):
         text=True,
         timeout=PATIENCE_S,
     )
-    assert done.returncode == 3
+    assert done.returncode == 2
     return done.stderr
 
 
 def test_a_shard_that_there_is_not_is_refused(cluster):
-    assert "'lab' has 2 shards; allowed: 0 to 1" in refusal(cluster, SYNCD_CLUSTER_SHARD="2")
+    assert "cluster 'lab' has 2 shards: 0 to 1" in refusal(cluster, SYNCD_CLUSTER_SHARD="2")
 
 
 def test_ports_that_would_meet_are_refused(cluster):
     port = free_base_ports(1, 2)[0]
     said = refusal(cluster, "--tcp", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{port + 1}")
-    assert "listen.control are 1 apart, and the processes of cluster 'lab' add 0 to 1" in said
+    meet = "listen.control are 1 apart, and the processes of cluster 'lab' add 0 to 1"
+    assert meet in said
+    config = cluster.directory / "close.toml"
+    config.write_text(
+        f'[listen]\ntcp = "127.0.0.1:{port}"\nadmin = "127.0.0.1:{port + 1}"\n'
+        f'[cluster]\nname = "lab"\netcd = "{cluster.etcd.endpoints[0]}"\n'
+    )
+    argv = [program("syncctl"), "cluster", "init", "--shards", "2", "--config", str(config)]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.returncode == 2 and meet in done.stderr
+
+
+def test_an_address_that_clients_cannot_be_sent_to_is_refused(cluster):
+    port = free_base_ports(1, 2)[0]
+    said = refusal(cluster, "--tcp", f"0.0.0.0:{port}", "--admin", "off")
+    assert "set cluster.advertise to HOST:PORT" in said
 
 
 @small

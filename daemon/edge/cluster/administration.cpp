@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
+#include <set>
 #include <tuple>
 
 #include "daemon/core/cluster/format.h"
@@ -29,6 +32,32 @@ bool etcd_options(const config::Config& config, EtcdOptions& options, std::strin
   }
   while (options.password.ends_with('\n')) options.password.pop_back();
   return true;
+}
+
+std::uint32_t port_gap(const config::Config& config) {
+  std::set<std::uint16_t> ports;
+  for (const net::TcpAddress& address : config.tcp) ports.insert(address.port);
+  for (const net::TcpAddress& address : config.control.tcp) ports.insert(address.port);
+  if (config.admin) ports.insert(config.admin->port);
+  ports.erase(0);  // any free one
+  std::uint32_t gap = UINT32_MAX;
+  for (auto port = ports.begin(); port != ports.end() && std::next(port) != ports.end(); ++port) {
+    gap = std::min<std::uint32_t>(gap, *std::next(port) - *port);
+  }
+  return gap;
+}
+
+std::string shards_text(Shard shards) {
+  return shards == 1 ? "1 shard: 0" : fmt::format("{} shards: 0 to {}", shards, shards - 1);
+}
+
+bool ports_fit(std::uint32_t gap, const std::string& name, Shard shards, std::string& error) {
+  if (gap >= shards) return true;
+  error = fmt::format(
+      "the ports of listen.tcp, listen.admin and listen.control are {} apart, and the processes "
+      "of cluster '{}' add 0 to {} to them: they would meet; allowed: {} apart, or more",
+      gap, name, shards - 1, shards);
+  return false;
 }
 
 bool parse_config(const Answer& answer, const std::string& name, Config& config,
@@ -200,8 +229,8 @@ bool set_pin(Etcd& etcd, const std::string& name, Shard shard, const std::string
   Revision created = 0;
   if (!read_config(etcd, name, timeout, config, created, error)) return false;
   if (shard >= config.shards) {
-    error = fmt::format("cluster '{}' has no shard {}; allowed: 0 to {}", name, shard,
-                        config.shards - 1);
+    error = fmt::format("cluster '{}' has no shard {}: it has {}", name, shard,
+                        shards_text(config.shards));
     return false;
   }
   return mark(etcd, name, created, ShardKeys(name, shard).pin(), member, timeout, error);

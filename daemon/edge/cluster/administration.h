@@ -14,6 +14,15 @@ namespace syncd::cluster {
 // What `config` says of etcd. False, with a sentence in `error`: the password cannot be read.
 bool etcd_options(const config::Config& config, EtcdOptions& options, std::string& error);
 
+// "4 shards: 0 to 3".
+std::string shards_text(std::uint32_t shards);
+
+// Between the ports that a member listens on, to which each shard's process adds its number.
+std::uint32_t port_gap(const config::Config& config);
+// Whether that is enough for so many shards. False, with a sentence in `error`.
+bool ports_fit(std::uint32_t gap, const std::string& name, std::uint32_t shards,
+               std::string& error);
+
 // The cluster's configuration, as an answer has it. False, with a sentence in `error`: it is not
 // there, or this version cannot read it, or not what members of the cluster write.
 bool parse_config(const Answer& answer, const std::string& name, Config& config,

@@ -98,7 +98,9 @@ Copy::Took Copy::take_up(const Config& config, const TakeOver& read, std::string
   if (store_ == nullptr && !open(error)) return Took::kNotYet;
   if (stamp_.generation != 0 && stamp_.cluster != config.cluster) {
     error = "store " + options_.path +
-            " is a copy of another cluster's history: name another directory for this member";
+            " is a copy of another cluster's history. If the cluster of this name was made anew, "
+            "etcd has lost something: see \"etcd has lost something\" in cluster.md. Else name "
+            "another directory for this member";
     return Took::kRefused;
   }
   if (stamp_.generation > config.generation ||

@@ -9,9 +9,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <iterator>
 #include <mutex>
-#include <set>
 #include <utility>
 
 #include "daemon/edge/cluster/administration.h"
@@ -57,7 +55,7 @@ std::vector<std::string> addresses_of(const config::Config& config) {
       config.tcp, [](const net::TcpAddress& address) { return !address.is_loopback(); });
   std::vector<std::string> addresses;
   for (net::TcpAddress address : advertised.empty() ? config.tcp : advertised) {
-    if (address.host == "0.0.0.0" || address.host == "::") address.host = this_host();
+    if (address.is_wildcard()) address.host = this_host();
     // Which leads others to themselves.
     if (address.is_loopback() && has_others) continue;
     addresses.push_back((config.has_tls() ? "tls:" : "tcp:") + address.text());
@@ -65,22 +63,11 @@ std::vector<std::string> addresses_of(const config::Config& config) {
   return addresses;
 }
 
-std::uint32_t port_gap(const config::Config& config) {
-  std::set<std::uint16_t> ports;
-  for (const net::TcpAddress& address : config.tcp) ports.insert(address.port);
-  for (const net::TcpAddress& address : config.control.tcp) ports.insert(address.port);
-  if (config.admin) ports.insert(config.admin->port);
-  ports.erase(0);  // any free one
-  std::uint32_t gap = UINT32_MAX;
-  for (auto port = ports.begin(); port != ports.end() && std::next(port) != ports.end(); ++port) {
-    gap = std::min<std::uint32_t>(gap, *std::next(port) - *port);
-  }
-  return gap;
-}
-
 }  // namespace
 
 void keep_command_line(char** argv, char** environment) {
+  // After a start by /proc/self/exe the process is called "exe".
+  pthread_setname_np(pthread_self(), program_invocation_short_name);
   for (; *argv != nullptr; ++argv) kept.arguments.emplace_back(*argv);
   for (; *environment != nullptr; ++environment) kept.environment.emplace_back(*environment);
 }
@@ -101,6 +88,8 @@ bool Host::follow(uv_loop_t* loop, OnEnd on_end, std::string& error) {
   member.version = options_.version;
   member.shard = config_.cluster.shard;
   member.addresses = addresses_of(config_);
+  member.is_hidden = config_.cluster.advertised.empty() &&
+                     std::ranges::any_of(config_.tcp, &net::TcpAddress::is_wildcard);
   member.port_gap = port_gap(config_);
   member.lease = config_.cluster.lease_us;
   member.old_etcd = config_.cluster.old_etcd;

@@ -53,6 +53,8 @@ class Host {
     is_stopping_ = true;
   }
   bool is_following() const { return thread_.joinable(); }
+  // In `on_end`, without a store: what is wrong is in the configuration.
+  bool is_misconfigured() const { return membership_->is_misconfigured(); }
   // watch() has succeeded, and close() was not called.
   bool is_watching() const { return is_watched_ && attending_.joinable(); }
   // The daemon that leads, and watches, is to stop: on_hand_over() comes soon. If it is deposed
@@ -121,7 +123,8 @@ class Host {
   std::exception_ptr failure_;
 };
 
-// Keeps the command line and the environment for Host. Call first in main(), once.
+// Keeps the command line and the environment for Host, and the process's name when the program was
+// started anew. Call first in main(), once.
 void keep_command_line(char** argv, char** environment);
 
 }  // namespace syncd::cluster

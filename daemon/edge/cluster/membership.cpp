@@ -14,6 +14,7 @@
 
 #include "daemon/edge/cluster/administration.h"
 #include "daemon/edge/cluster/random_number.h"
+#include "daemon/edge/cluster/seeding.h"
 #include "proto/base/clock.h"
 #include "proto/base/crc32c.h"
 #include "proto/base/file.h"
@@ -26,6 +27,10 @@ constexpr Micros kPollMax = 500'000;
 constexpr Micros kPollNext = 20'000;  // of the member that is to lead next
 constexpr Micros kTellProgressEvery = 2'000'000;
 constexpr Micros kTellAgainAfter = 10'000'000;
+constexpr Micros kTellSameAfter = 60'000'000;
+// While etcd has not answered yet.
+constexpr Micros kRetryMin = 100'000;
+constexpr Micros kRetryMax = 1'000'000;
 // Another process of this member's name keeps its key for at most its lease after its end.
 constexpr int kOtherLeases = 3;
 // Of a call that reads a log, or parts of a snapshot. An endpoint that is silent is left sooner.
@@ -99,7 +104,7 @@ void Membership::say(LogLevel level, const char* event,
   options_.log({level, event, std::move(fields)});
 }
 
-// A problem that lasts is said once, and again where its text changes, but seldom.
+// A problem that lasts is said again each minute, and sooner where its text changes.
 void Membership::say_problem(const std::string& problem) {
   if (problem.empty()) {
     if (!problem_told_.empty())
@@ -107,9 +112,8 @@ void Membership::say_problem(const std::string& problem) {
     problem_told_.clear();
     return;
   }
-  if (!problem_told_.empty() && (problem == problem_told_ || now() - told_at_ < kTellAgainAfter)) {
-    return;
-  }
+  const Micros again = problem == problem_told_ ? kTellSameAfter : kTellAgainAfter;
+  if (!problem_told_.empty() && now() - told_at_ < again) return;
   problem_told_ = problem;
   told_at_ = now();
   say(LogLevel::kWarn, "cluster_waits", {{"cluster", options_.cluster}, {"reason", problem}});
@@ -130,15 +134,32 @@ bool Membership::check_etcd(bool& is_usable, std::string& error) {
 
 bool Membership::read_config(const Answer& answer, std::string& error) {
   Config config;
-  if (!parse_config(answer, options_.cluster, config, error)) return false;
+  if (!parse_config(answer, options_.cluster, config, error)) {
+    Stamp stamp;
+    std::string ignored;
+    // A cluster that is made without this copy would lose what it has.
+    if (answer.find(config_key(options_.cluster)) == nullptr &&
+        read_copy(options_.store.path, stamp, ignored)) {
+      error = fmt::format(
+          "etcd knows no cluster '{}', and {} is a copy of a cluster's history, up to entry {} of "
+          "generation {}. Correct cluster.name; or etcd has lost its data: stop all members, and "
+          "begin with the copy that has come furthest, `syncctl cluster init --from`",
+          options_.cluster, options_.store.path, stamp.tail.index, stamp.generation);
+    }
+    return false;
+  }
   if (options_.shard >= config.shards) {
-    error = fmt::format("cluster.shard = {}: cluster '{}' has {} shards; allowed: 0 to {}",
-                        options_.shard, options_.cluster, config.shards, config.shards - 1);
-  } else if (options_.port_gap < config.shards) {
+    error = fmt::format("cluster.shard = {}: cluster '{}' has {}", options_.shard, options_.cluster,
+                        shards_text(config.shards));
+    is_misconfigured_ = true;
+  } else if (!ports_fit(options_.port_gap, options_.cluster, config.shards, error)) {
+    is_misconfigured_ = true;
+  } else if (options_.is_hidden && config.shards > 1) {
     error = fmt::format(
-        "the ports of listen.tcp, listen.admin and listen.control are {} apart, and the processes "
-        "of cluster '{}' add 0 to {} to them: they would meet; allowed: {} apart, or more",
-        options_.port_gap, options_.cluster, config.shards - 1, config.shards);
+        "listen.tcp is for all addresses of this machine, and clients of cluster '{}', which has "
+        "several shards, must be told one: set cluster.advertise to HOST:PORT",
+        options_.cluster);
+    is_misconfigured_ = true;
   } else if (copy_ != nullptr && config != config_) {
     error = "cluster '" + options_.cluster + "' was set up anew: start this member again";
   } else {
@@ -188,9 +209,15 @@ Membership::Outcome Membership::follow(const std::function<bool()>& is_stopped,
                                        std::unique_ptr<store::Store>& store, std::string& error) {
   const Micros poll = std::clamp(options_.lease / 12, kPollMin, kPollMax);
   bool is_usable = false;
+  Micros retry = kRetryMin;
   Micros next_look = 0;
   while (!is_stopped()) {
-    if (!is_usable && !check_etcd(is_usable, error)) return Outcome::kFailed;
+    if (!is_usable && now() >= next_look) {
+      if (!check_etcd(is_usable, error)) return Outcome::kFailed;
+      // A refused connection is an answer that comes at once.
+      if (!is_usable) next_look = now() + retry;
+      retry = std::min(2 * retry, kRetryMax);
+    }
     if (keeper_) keeper_->turned();
     if (is_usable && now() >= next_look) {
       is_next_ = false;

@@ -36,6 +36,7 @@ struct MembershipOptions {
   // Between the ports that it listens on, to which each shard's process adds its number.
   std::uint32_t port_gap = UINT32_MAX;
   std::vector<std::string> addresses;  // how clients reach it when it leads: "tls:node-a:7117"
+  bool is_hidden = false;              // they are a guess: it listens on all addresses
   Micros lease = 5'000'000;
   bool old_etcd = false;                    // 3.4 is accepted
   store::Options store;                     // of the copy
@@ -68,6 +69,9 @@ class Membership {
   // is ready; empty: none is.
   std::string attend(const std::function<bool()>& is_stopped,
                      const std::function<bool()>& is_going);
+
+  // After kFailed: what is wrong is in this member's configuration.
+  bool is_misconfigured() const { return is_misconfigured_; }
 
   // Any thread.
   MemberView view() const;
@@ -127,6 +131,7 @@ class Membership {
   Config config_;
   std::optional<Leadership> leadership_;
   std::unique_ptr<Copy> copy_;
+  bool is_misconfigured_ = false;
   bool is_next_ = false;  // as the latest look has it, if that succeeded
   std::unique_ptr<LeaseKeeper> keeper_;
   Micros registered_at_ = 0;

@@ -7,10 +7,12 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <ranges>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -21,6 +23,7 @@
 #include "daemon/edge/cluster/log_records.h"
 #include "daemon/edge/cluster/random_number.h"
 #include "daemon/edge/store/store.h"
+#include "proto/base/shard.h"
 
 namespace syncd::cluster {
 namespace {
@@ -30,6 +33,11 @@ constexpr const char* kSeeder = "";
 constexpr int kSeedTries = 10;
 constexpr std::chrono::milliseconds kSeedRetryAfter(200);
 constexpr Micros kStampTimeout = 20'000'000;
+
+// Of a shard, as members on one machine have them.
+std::string store_of(const std::string& path, Shard shard) {
+  return shard == 0 ? path : fmt::format("{}.{}", path, shard);
+}
 
 std::string prefix_of(const ShardKeys& keys) {
   const std::string leader = keys.leader();
@@ -119,14 +127,14 @@ bool Seeder::check(const Stamp& stamp, std::string& error) {
     error = seen.error;
     return false;
   }
-  std::vector<std::string> alive;
+  std::set<std::string> alive;
   for (const KeyValue& item : seen.got) {
-    if (item.key.starts_with(members)) alive.push_back(item.key.substr(members.size()));
+    if (item.key.starts_with(members)) alive.insert(item.key.substr(members.size()));
   }
   const KeyValue* leader = seen.find(keys_.leader());
   Leader who;
   if (leader != nullptr && !(decode(leader->value, who) && who.member == kSeeder)) {
-    alive.push_back(who.member);
+    alive.insert(who.member);
   }
   if (!alive.empty()) {
     error =
@@ -140,7 +148,11 @@ bool Seeder::check(const Stamp& stamp, std::string& error) {
   before_.generation = 0;
   if (config != nullptr && !parse_config(seen, name_, before_, error)) return false;
   if (config != nullptr && (stamp.generation == 0 || stamp.cluster != before_.cluster)) {
-    error = "cluster '" + name_ + "' exists already, and the store is no copy of its history";
+    error = fmt::format(
+        "cluster '{}' exists already, and the store is no copy of its history: name another "
+        "cluster.name; or, if nothing of that cluster is needed, stop its members and remove it, "
+        "`etcdctl del --prefix /syncd/{}/v1/`",
+        name_, name_);
     return false;
   }
   if (before_.generation > stamp.generation) {
@@ -291,6 +303,31 @@ bool read_copy(const std::string& path, Stamp& stamp, std::string& error) {
   return false;
 }
 
+bool may_begin_without(const std::string& path, std::string& error) {
+  for (Shard shard = 0; shard < kShardsMax; ++shard) {
+    store::Options options;
+    options.path = store_of(path, shard);
+    std::error_code why;
+    if (!std::filesystem::exists(options.path + "/CURRENT", why)) {
+      if (!why) continue;
+      error = fmt::format(
+          "whether {} holds a copy of a cluster's history cannot be seen: {}; call this as the "
+          "user that syncd runs as",
+          options.path, why.message());
+      return false;
+    }
+    Stamp stamp;
+    if (!read_stamp(options, false, stamp, error)) return false;
+    if (stamp.generation == 0) continue;
+    error = fmt::format(
+        "{} holds a copy of a cluster's history, up to entry {} of generation {}: begin with it, "
+        "`syncctl cluster init --from {}`; to lose it, move it away",
+        options.path, stamp.tail.index, stamp.generation, path);
+    return false;
+  }
+  return true;
+}
+
 bool seed_from(Etcd& etcd, const std::string& name, const std::string& path, Micros timeout,
                Seeded& seeded, std::string& error) {
   struct Source {
@@ -303,7 +340,7 @@ bool seed_from(Etcd& etcd, const std::string& name, const std::string& path, Mic
   for (Shard shard = 0; shard == 0 || shard < sources.front().stamp.shards; ++shard) {
     Source& source = sources.emplace_back();
     store::Options options;
-    options.path = shard == 0 ? path : fmt::format("{}.{}", path, shard);
+    options.path = store_of(path, shard);
     if (!read_stamp(options, true, source.stamp, error)) return false;
     options.is_copy = source.stamp.generation != 0;
     source.store = store::open_rocks_store(options, error);  // fails if a daemon has it

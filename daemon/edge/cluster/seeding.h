@@ -20,6 +20,11 @@ struct Seeded {
 // be read, or is no copy.
 bool read_copy(const std::string& path, Stamp& stamp, std::string& error);
 
+// Whether a cluster may begin without a store in the directory `path`, or beside it, as members of
+// several shards have them. False, with a sentence in `error`: one of them is a copy of a cluster's
+// history, which that cluster's members would lose; or it is not known.
+bool may_begin_without(const std::string& path, std::string& error);
+
 // The cluster begins with what the store in the directory `path` has, at the next generation, so
 // that other copies are made anew. The store becomes a copy of it. If it is the copy of a shard,
 // those of all shards must lie beside it, as one machine's members have them: `path`, `path`.1,

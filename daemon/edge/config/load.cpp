@@ -17,11 +17,14 @@
 #include "daemon/edge/config/toml_file.h"
 #include "proto/base/file.h"
 #include "proto/base/suggest.h"
+#include "proto/transport/secret_file.h"
 
 namespace syncd::config {
 namespace {
 
 using Errors = std::vector<std::string>;
+constexpr std::size_t kPemBytesMax = 1 << 20;
+
 using Sources = std::map<std::string, std::string>;  // setting key -> where its value was found
 
 RawValue text_value(std::string text, std::string where) {
@@ -445,6 +448,7 @@ class Loader {
     needs("cluster.key", cluster.key_file, "cluster.certificate", cluster.certificate_file);
     needs("cluster.user", cluster.user, "cluster.password_file", cluster.password_file);
     needs("cluster.password_file", cluster.password_file, "cluster.user", cluster.user);
+    check_cluster_files();
     if (!is_name(cluster.member_name())) {
       wrong("cluster.name", fmt::format("the host's name, '{}', cannot be a member's; set "
                                         "cluster.member; allowed: 1 to 64 of A-Z a-z 0-9 . _ -",
@@ -460,6 +464,30 @@ class Loader {
           "sockets that syncd was started with: a member of a cluster opens its own when it leads; "
           "allowed: listen.tcp and listen.unix without socket activation");
     }
+  }
+
+  // They are read again when etcd is asked.
+  void check_cluster_files() {
+    const auto check = [this](const char* key, const std::string& file, bool is_pem,
+                              bool is_secret) {
+      if (file.empty()) return;
+      std::string text;
+      std::string why;
+      const std::size_t bytes_max = is_pem ? kPemBytesMax : kTokenBytesMax;
+      if (!(is_secret ? read_secret_file(file, bytes_max, text, why) : read_file(file, text))) {
+        if (why.empty()) why = file + ": " + std::strerror(errno);
+      } else if (is_pem && text.find("-----BEGIN ") == std::string::npos) {
+        why = file + ": it holds no PEM text (-----BEGIN ...)";
+      } else if (text.find_first_not_of('\n') == std::string::npos) {
+        why = file + ": it is empty";
+      }
+      wipe(text);
+      if (!why.empty()) wrong(key, fmt::format("{}: {}", key, why));
+    };
+    check("cluster.ca", config_.cluster.ca_file, true, false);
+    check("cluster.certificate", config_.cluster.certificate_file, true, false);
+    check("cluster.key", config_.cluster.key_file, true, true);
+    check("cluster.password_file", config_.cluster.password_file, false, true);
   }
 
   // The shard is added to them.

@@ -196,7 +196,7 @@ std::vector<Setting> make_settings() {
           "cluster.advertise; and if it is not 0, store.path and the paths of sockets end with "
           "it, as in \"store.3\", and log.file as in \"log-shard3\""),
       row<&Config::cluster, &Cluster::advertised>(
-          "cluster.advertise", tcp_addresses(),
+          "cluster.advertise", reachable_addresses(),
           "How clients reach this member, where that is not as listen.tcp says"),
 
       limit<&Config::network, &NetworkLimits::connections_max>(

@@ -255,6 +255,18 @@ Type<std::vector<net::TcpAddress>> tcp_addresses() {
       [](const net::TcpAddress& address) { return address.text(); }, show_addresses);
 }
 
+Type<std::vector<net::TcpAddress>> reachable_addresses() {
+  const auto read_one = [](const std::string& text, net::TcpAddress& address, std::string& why) {
+    if (!net::parse_tcp_address(text, address, why)) return false;
+    if (address.port == 0) why = "nobody connects to port 0";
+    if (address.is_wildcard()) why = address.host + " is not one machine's address";
+    return why.empty();
+  };
+  return list_of<net::TcpAddress>(
+      "HOST:PORT as clients name it, several of them, or \"off\"", read_one,
+      [](const net::TcpAddress& address) { return address.text(); }, show_addresses);
+}
+
 Type<std::optional<net::TcpAddress>> tcp_address() {
   using Address = std::optional<net::TcpAddress>;
   return {

@@ -89,6 +89,8 @@ Type<std::string> file_path(std::string allowed);  // may be "off"
 Type<std::string> socket_path();                   // likewise
 
 Type<std::vector<net::TcpAddress>> tcp_addresses();
+// The same of those that others connect to.
+Type<std::vector<net::TcpAddress>> reachable_addresses();
 Type<std::optional<net::TcpAddress>> tcp_address();
 Type<Addresses> control_addresses();
 

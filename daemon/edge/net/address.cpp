@@ -25,6 +25,13 @@ bool TcpAddress::is_loopback() const {
   return IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
+bool TcpAddress::is_wildcard() const {
+  in_addr v4{};
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return v4.s_addr == INADDR_ANY;
+  in6_addr v6{};
+  return inet_pton(AF_INET6, host.c_str(), &v6) == 1 && IN6_IS_ADDR_UNSPECIFIED(&v6);
+}
+
 bool numeric_address(const sockaddr* address, socklen_t length, TcpAddress& numeric) {
   char host[NI_MAXHOST];
   char port[NI_MAXSERV];

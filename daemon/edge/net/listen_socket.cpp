@@ -33,9 +33,7 @@ bool is_missing_family(int code) {
 std::string explain_bind(const std::string& endpoint, int code) {
   std::string text = "cannot listen on " + endpoint + ": " + reason(code);
   if (code == EADDRINUSE) {
-    text +=
-        "; another process (perhaps another syncd) has this port: stop it, or choose another "
-        "(port 0 takes any free one)";
+    text += "; another process (perhaps another syncd) has this port: stop it, or choose another";
   } else if (code == EACCES) {
     text += "; ports below 1024 need a privilege: choose a higher one";
   } else if (code == EADDRNOTAVAIL) {

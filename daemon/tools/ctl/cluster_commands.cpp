@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "daemon/edge/cluster/administration.h"
 #include "daemon/edge/cluster/seeding.h"
@@ -26,7 +29,10 @@ std::unique_ptr<cluster::Etcd> open(const Options& options, config::Config& conf
   config::Loaded loaded;
   std::vector<std::string> errors;
   code = kExitUsage;
-  if (!config::load(flags, config::environment_of(environ), loaded, errors)) {
+  // As the file has it, for all shards.
+  config::Environment environment = config::environment_of(environ);
+  std::erase_if(environment, [](const auto& item) { return item.first == "SYNCD_CLUSTER_SHARD"; });
+  if (!config::load(flags, environment, loaded, errors)) {
     for (const std::string& error : errors) complain(kExitUsage, error);
     return nullptr;
   }
@@ -60,11 +66,32 @@ void print(const cluster::ClusterStatus& status, std::size_t number) {
                            shard.last + 1 - shard.first, shard.last);
   for (const auto& member : shard.members) {
     const bool leads = member.name == shard.leader;
-    std::cout << fmt::format("member {}  version {}  {}{}{}  {}\n", member.name, member.version,
+    const bool drains = is_draining(status, member.name);
+    std::cout << fmt::format("member {}  version {}  {}{}  {}\n", member.name, member.version,
                              leads ? "leads" : fmt::format("copy at {}", member.copy),
-                             member.can_lead ? "" : "  cannot lead",
-                             is_draining(status, member.name) ? "  drains" : "",
+                             drains             ? "  drains"
+                             : !member.can_lead ? "  cannot lead"
+                             : leads            ? ""
+                                                : "  could lead",
                              fmt::join(member.addresses, ", "));
+  }
+}
+
+// A machine on which the process of a shard is not there, or was forgotten.
+void warn_of_missing(const cluster::ClusterStatus& status) {
+  std::map<std::string, std::set<std::size_t>> shards_of;
+  for (std::size_t shard = 0; shard < status.shards.size(); ++shard) {
+    for (const auto& member : status.shards[shard].members) shards_of[member.name].insert(shard);
+  }
+  for (const auto& [member, shards] : shards_of) {
+    std::vector<std::size_t> missing;
+    for (std::size_t shard = 0; shard < status.shards.size(); ++shard) {
+      if (!shards.contains(shard)) missing.push_back(shard);
+    }
+    if (missing.empty()) continue;
+    std::cout << fmt::format(
+        "warning: member '{}' is missing in shard {}: start its process there\n", member,
+        fmt::join(missing, ", "));
   }
 }
 
@@ -102,31 +129,42 @@ bool is_member_name(const std::string& name) {
   return false;
 }
 
-// A typing error must not look like something that was done.
-void note_if_absent(const config::Config& config, cluster::Etcd& etcd, const Options& options) {
-  cluster::ClusterStatus status;
-  std::string ignored;
+// A typing error must not look like something that was done: a member that etcd does not know needs
+// --absent. False: it was complained about.
+bool is_known(const cluster::ClusterStatus& status, const Options& options) {
   std::set<std::string> there;
-  if (!cluster::read_status(etcd, config.cluster.name, options.timeout_ms * 1000, status,
-                            ignored)) {
-    return;
-  }
+  std::set<std::string> named(status.draining.begin(), status.draining.end());
   for (const auto& shard : status.shards) {
     for (const auto& member : shard.members) there.insert(member.name);
+    named.insert(shard.pin);
   }
-  if (there.contains(options.member)) return;
-  std::cout << fmt::format("no member '{}' is there now; there are: {}\n", options.member,
-                           there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", ")));
+  if (there.contains(options.member)) return true;
+  const std::string absent =
+      fmt::format("no member '{}' is there now; there are: {}", options.member,
+                  there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", ")));
+  if (options.absent || named.contains(options.member)) {
+    std::cout << absent << '\n';
+    return true;
+  }
+  complain(kExitRefused, absent + "; if it is to come, say --absent");
+  return false;
 }
 
-// Opens the cluster, of which etcd must answer. Null: `code` is the exit status, and it was said
-// why.
-std::unique_ptr<cluster::Etcd> reach(const Options& options, config::Config& config, int& code) {
+// Opens the cluster, and reads it. Null: `code` is the exit status, and it was said why.
+std::unique_ptr<cluster::Etcd> reach(const Options& options, config::Config& config,
+                                     cluster::ClusterStatus& status, int& code) {
   auto etcd = open(options, config, code);
+  const Micros timeout = options.timeout_ms * 1000;
   std::string error;
   std::string version;
-  if (etcd == nullptr || etcd->version(version, options.timeout_ms * 1000, error)) return etcd;
-  code = complain(kExitUnreachable, error);
+  if (etcd == nullptr) return nullptr;
+  if (!etcd->version(version, timeout, error)) {
+    code = complain(kExitUnreachable, error);
+  } else if (!cluster::read_status(*etcd, config.cluster.name, timeout, status, error)) {
+    code = complain(kExitRefused, error);
+  } else {
+    return etcd;
+  }
   return nullptr;
 }
 
@@ -148,6 +186,12 @@ int init_from(const Options& options, const config::Config& config, cluster::Etc
 }  // namespace
 
 int run_cluster_init(const Options& options) {
+  if (!options.from_store.empty() && options.shards != 1) {
+    return complain(
+        kExitUsage,
+        "--from goes without --shards: the store says how many there are, and that of a "
+        "single daemon has one");
+  }
   config::Config config;
   int code = kExitOk;
   const auto etcd = open(options, config, code);
@@ -161,6 +205,18 @@ int run_cluster_init(const Options& options) {
     return complain(kExitUsage, error);
   }
   if (!options.from_store.empty()) return init_from(options, config, *etcd);
+  if (!cluster::ports_fit(cluster::port_gap(config), config.cluster.name, options.shards, error)) {
+    return complain(kExitUsage, error);
+  }
+  cluster::ClusterStatus there;
+  if (!cluster::may_begin_without(config.store_path, error)) {
+    // If the cluster is there, that is what is wrong.
+    std::string ignored;
+    const Micros timeout = options.timeout_ms * 1000;
+    if (!cluster::read_status(*etcd, config.cluster.name, timeout, there, ignored)) {
+      return complain(kExitRefused, "store.path: " + error);
+    }
+  }
   if (!cluster::create_cluster(*etcd, config.cluster.name, options.shards,
                                options.timeout_ms * 1000, error)) {
     return complain(kExitRefused, error);
@@ -197,6 +253,7 @@ int run_cluster_status(const Options& options) {
     std::cout << fmt::format("member '{}' is drained\n", member);
   }
   for (std::size_t shard = 0; shard < status.shards.size(); ++shard) print(status, shard);
+  warn_of_missing(status);
   return kExitOk;
 }
 
@@ -204,8 +261,10 @@ int run_cluster_drain(const Options& options) {
   if (!is_member_name(options.member)) return kExitUsage;
   config::Config config;
   int code = kExitOk;
-  const auto etcd = reach(options, config, code);
+  cluster::ClusterStatus status;
+  const auto etcd = reach(options, config, status, code);
   if (etcd == nullptr) return code;
+  if (!options.undo && !is_known(status, options)) return kExitRefused;
   std::string error;
   if (!cluster::set_draining(*etcd, config.cluster.name, options.member, !options.undo,
                              options.timeout_ms * 1000, error)) {
@@ -219,7 +278,6 @@ int run_cluster_drain(const Options& options) {
         "`cluster drain --undo`\n",
         options.member);
   }
-  note_if_absent(config, *etcd, options);
   return kExitOk;
 }
 
@@ -230,8 +288,10 @@ int run_cluster_move(const Options& options) {
   if (!options.undo && !is_member_name(options.member)) return kExitUsage;
   config::Config config;
   int code = kExitOk;
-  const auto etcd = reach(options, config, code);
+  cluster::ClusterStatus status;
+  const auto etcd = reach(options, config, status, code);
   if (etcd == nullptr) return code;
+  if (!options.undo && !is_known(status, options)) return kExitRefused;
   std::string error;
   if (!cluster::set_pin(*etcd, config.cluster.name, options.shard,
                         options.undo ? std::string() : options.member, options.timeout_ms * 1000,
@@ -245,7 +305,12 @@ int run_cluster_move(const Options& options) {
         "shard {} goes to member '{}' once its copy is close to the log's end, until `cluster move "
         "--undo`\n",
         options.shard, options.member);
-    note_if_absent(config, *etcd, options);
+    if (is_draining(status, options.member)) {
+      std::cout << fmt::format(
+          "member '{0}' is drained: the shard does not go there before `cluster drain {0} "
+          "--undo`\n",
+          options.member);
+    }
   }
   return kExitOk;
 }

@@ -64,6 +64,7 @@ struct Options {
   std::uint32_t shards = 1;
   std::uint32_t shard = 0;
   std::string member;
+  bool absent = false;
   // inspect
   bool hanging = false;
   bool stored = false;

@@ -42,7 +42,8 @@ constexpr const char* kJobsKeys =
     "JSON: a list of objects with the keys id, name, policy, state (waiting, running, stopped), "
     "epoch,\nexpected_workers, active_workers, clock_min, clock_max, pushes, waiting, note, "
     "created_us,\nstragglers (workers that are slower than is usual for them, beside the others), "
-    "hang (who is at\nfault while workers wait for longer than hang_after) and hang_ranks.";
+    "hang (who is at\nfault while workers wait for longer than hang_after) and hang_ranks. Of a "
+    "cluster with shards\neach has the key shard, too.";
 constexpr const char* kWorkersKeys =
     "JSON: a list of objects with the keys rank, name, host, state, incarnation, clock, granted,\n"
     "connected, last_push_us (null: none yet), waiting_us (null: not waiting), waiting_for, "
@@ -285,15 +286,15 @@ void add_cluster(Commands& commands, Options& options) {
       R"(With --from it begins with the jobs of a store whose daemon is down: that of a single daemon,
 or, when etcd has lost its data or was restored from a backup, the copy of the member that had come
 furthest. Stop all members first. What that copy lacks is lost. The store becomes a copy of the new
-cluster, at the next generation; other members' copies are set aside and made anew. With --shards
+cluster, at the next generation; other members' copies are set aside and made anew. Keep a copy first:
+a single daemon does not take this store again. Without --from it refuses while store.path, which
+the configuration names, holds a copy of a cluster. With --shards
 the jobs are spread over as many shards, by their names, for ever; each has a leader of its own, and a
 process of its own on each machine.)");
-  CLI::Option* from =
-      init->add_option("--from", options.from_store, "The store that the cluster begins with");
+  init->add_option("--from", options.from_store, "The store that the cluster begins with");
   init->add_option("--shards", options.shards, "How many shards there are")
       ->check(CLI::Range(1U, syncd::kShardsMax))
-      ->capture_default_str()
-      ->excludes(from);
+      ->capture_default_str();
   command(
       "status", "Who leads, and how far each member's copy has come", run_cluster_status,
       R"(It shows what etcd knows: a member that has died stays until its lease ends, and copies are as
@@ -305,14 +306,26 @@ copy, can_lead). With several shards: "shards", a list with leader and what foll
       R"(For a machine that is to be serviced. Workers wait for about half a second. It holds across
 restarts of the member, until --undo. Where no other member can lead, the member goes on.)");
   drain->add_option("member", options.member, "The member's name")->required();
+  const auto add_absent = [&](CLI::App* sub) {
+    sub->add_flag("--absent", options.absent, "Even if no such member is there now");
+  };
   drain->add_flag("--undo", options.undo, "Let it lead again");
+  add_absent(drain);
   CLI::App* move = command(
       "move", "Let a member lead a shard whenever it is there", run_cluster_move,
       R"(The shard goes to the member at once if its copy is close to the log's end, and, until --undo,
 back to it half a minute to a minute after it has come back.)");
-  move->add_option("shard", options.shard, "The shard; 0 in a cluster that has one")->required();
+  const auto is_number = [](const std::string& text) {
+    return text.find_first_not_of("0123456789") == std::string::npos
+               ? std::string()
+               : "the shard is a number, as in `cluster move 0 " + text + "`";
+  };
+  move->add_option("shard", options.shard, "The shard; 0 in a cluster that has one")
+      ->check(CLI::Validator(is_number, ""))
+      ->required();
   CLI::Option* member = move->add_option("member", options.member, "The member's name");
   move->add_flag("--undo", options.undo, "Let any member lead it")->excludes(member);
+  add_absent(move);
   commands
       .add(cluster, "copy", "How far a member's copy on this machine has come", run_cluster_copy,
            options, "It asks neither etcd nor a daemon. JSON: store, generation, copy (an entry).")

@@ -350,6 +350,17 @@ TEST_F(LoadTest, AMemberOfAClusterNeedsEtcdAndADurableStore) {
   expect_mistake({"cluster.name is set, but cluster.etcd is not"});
   file(store + "[cluster]\nname = \"lab\"\nuser = \"u\"\n" + etcd);
   expect_mistake({"cluster.user is set, but cluster.password_file is not"});
+  const std::string user = store + "[cluster]\nname = \"lab\"\nuser = \"u\"\npassword_file = \"" +
+                           directory_ + "/password\"\n" + etcd;
+  file(user);
+  expect_mistake({"cluster.password_file: " + directory_ + "/password: No such file"});
+  std::ofstream(directory_ + "/password") << '\n';
+  std::filesystem::permissions(directory_ + "/password", std::filesystem::perms(0644));
+  expect_mistake({"cluster.password_file: " + directory_ + "/password: every user"});
+  std::filesystem::permissions(directory_ + "/password", std::filesystem::perms(0600));
+  expect_mistake({"cluster.password_file: " + directory_ + "/password: it is empty"});
+  file(store + "[cluster]\nname = \"lab\"\nca = \"" + directory_ + "/password\"\n" + etcd);
+  expect_mistake({"cluster.ca: " + directory_ + "/password: it holds no PEM text"});
   file("[listen]\ntcp = \"off\"\n" + store + "[cluster]\nname = \"lab\"\n" + etcd);
   expect_mistake({"a member of a cluster is reached over TCP"});
   file("[store]\npath = \"memory\"\n[cluster]\nname = \"lab\"\n" + etcd);
@@ -378,6 +389,10 @@ TEST_F(LoadTest, ProcessesOfSeveralShardsShareNoPortAndNoPath) {
   file(text);
   EXPECT_EQ(good().tcp.at(0).port, 7000);
   EXPECT_EQ(good().store_path, directory_ + "/store");
+  for (const char* unreachable : {"node-a:0", "0.0.0.0:7000", "[::]:7000"}) {
+    file(text + "advertise = \"" + unreachable + "\"\n");
+    expect_mistake({"cluster.advertise = \"" + std::string(unreachable), "as clients name it"});
+  }
   file(text + "shard = 3\nadvertise = \"node-a:65533\"\n");
   expect_mistake({"cluster.advertise = \"node-a:65533\"", "cluster.shard = 3"});
 }

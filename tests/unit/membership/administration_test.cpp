@@ -125,7 +125,7 @@ TEST_F(AdministrationTest, WhatIsNotThereIsNamed) {
   EXPECT_THAT(error_, HasSubstr("etcd knows no cluster 'lab'"));
   make(2);
   EXPECT_FALSE(set_pin(etcd_, "lab", 2, "node-a", kTimeout, error_));
-  EXPECT_THAT(error_, HasSubstr("has no shard 2; allowed: 0 to 1"));
+  EXPECT_THAT(error_, HasSubstr("has no shard 2: it has 2 shards: 0 to 1"));
 }
 
 // What was read is of a cluster that is no longer there.

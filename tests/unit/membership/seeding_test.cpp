@@ -136,6 +136,20 @@ TEST_F(SeedingTest, EtcdThatLostItsDataBeginsWithACopy) {
   EXPECT_NE(other->set_aside(), "") << "it is of the generation before";
 }
 
+TEST_F(SeedingTest, ACopyOfAnyShardIsNotBegunWithout) {
+  std::string error;
+  EXPECT_TRUE(may_begin_without(at("copy"), error)) << error;
+  write(at("copy"), two_jobs());
+  EXPECT_TRUE(may_begin_without(at("copy"), error)) << error;  // of a single daemon
+  seed_with(at("copy"));
+  EXPECT_FALSE(may_begin_without(at("copy"), error));
+  EXPECT_THAT(error, HasSubstr("of generation 1: begin with it, `syncctl cluster init --from " +
+                               at("copy") + "`"));
+  std::filesystem::rename(at("copy"), at("copy.3"));
+  EXPECT_FALSE(may_begin_without(at("copy"), error));
+  EXPECT_THAT(error, HasSubstr(at("copy.3")));
+}
+
 TEST_F(SeedingTest, EtcdThatWasSetBackBeginsWithTheCopyThatIsAhead) {
   write(at("copy"), two_jobs());
   seed_with(at("copy"));
@@ -361,7 +375,7 @@ TEST_F(SeedingTest, RefusesWhatWouldLoseSomething) {
   std::string error;
   ASSERT_TRUE(create_cluster(etcd_, "lab", 1, 1'000'000, error)) << error;
   EXPECT_THAT(refusal(at("alone")), HasSubstr("exists already"));
-  EXPECT_THAT(refusal(at("nothing")), HasSubstr(at("nothing")));
+  EXPECT_THAT(refusal(at("nothing")), HasSubstr(at("nothing") + ": No such file"));
   // A daemon that runs.
   const auto used = open(at("alone"), false);
   EXPECT_THAT(refusal(at("alone")), HasSubstr("in use"));
