@@ -306,6 +306,9 @@ def test_members_that_follow_show_pages_and_stop(cluster):
     follower, other = (member for member in cluster.members if member is not leader)
     wait_until(lambda: follower.page("/readyz") == (200, "ready\n"), "it could take over")
     assert follower.page("/healthz") == (200, "ok\n")
+    argv = [program("syncctl"), "--addr", follower.address, "--timeout-ms", "100", "jobs"]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert done.returncode == 3 and "that follows takes no connection" in done.stderr
     assert f'syncd_cluster_leads{{cluster_name="lab",shard="0",member="{follower.name}"}} 0\n' in (
         follower.page("/metrics")[1]
     )

@@ -32,7 +32,13 @@ bool DaemonLink::open(const Address& address, std::int64_t timeout_ms) {
     shard_ = drivers_->first_shard();
     endpoint_ = std::get<client::ConnectResult>(completion_.result).endpoint;
   } else if (failure_ == Failure::kUnreachable) {
+    const bool is_refused = error_.find("connection refused") != std::string::npos;
     error_ += ": is syncd running? Name its address with --addr";
+    if (is_refused) {
+      error_ +=
+          ". A member of a cluster that follows takes no connection: name all members with --addr, "
+          "or ask `syncctl cluster status`";
+    }
   }
   return opened;
 }
