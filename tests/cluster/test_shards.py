@@ -63,6 +63,8 @@ def test_commands_ask_each_shard(cluster, workers):
     for of_shard in workers:
         of_shard.first_grants(time.monotonic())
     jobs = json.loads(cluster.syncctl("--addr", cluster.address(), "jobs", "--json"))
+    assert all(job["shard"] == shard_of(job["name"], SHARDS) for job in jobs)
+    assert "  SHARD  " in cluster.syncctl("--addr", cluster.address(), "jobs")
     ids = {job["name"]: job["id"] for job in jobs}
     assert ids.keys() == set(JOBS)
     for name, number in ids.items():

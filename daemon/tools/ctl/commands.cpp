@@ -21,6 +21,7 @@
 #include "daemon/tools/ctl/table.h"
 #include "daemon/tools/ctl/top_view.h"
 #include "proto/base/plain_text.h"
+#include "proto/base/shard.h"
 
 namespace syncd::ctl {
 namespace {
@@ -150,12 +151,23 @@ int run_jobs(const Options& options) {
     std::cerr << "syncctl: " << all.omitted
               << " more jobs do not fit an answer and are not shown; running ones come first\n";
   }
+  const bool has_shards = link.shards() > 1;
+  const auto shard = [&](const wire::JobStatus& j) { return shard_of(j.name, link.shards()); };
+  std::vector<std::string> header = {"ID",     "JOB",    "POLICY",  "STATE", "WORKERS",
+                                     "CLOCKS", "PUSHES", "WAITING", "NOTE"};
+  if (has_shards) header.insert(header.begin() + 2, "SHARD");
   print_all(
-      options, all.jobs, [](const wire::JobStatus& j) { return fields_json(j); },
-      {"ID", "JOB", "POLICY", "STATE", "WORKERS", "CLOCKS", "PUSHES", "WAITING", "NOTE"},
-      [](const wire::JobStatus& j) {
+      options, all.jobs,
+      [&](const wire::JobStatus& j) {
+        nlohmann::json out = fields_json(j);
+        if (has_shards) out["shard"] = shard(j);
+        return out;
+      },
+      header,
+      [&](const wire::JobStatus& j) {
         std::vector<std::string> cells = job_cells(j);
         cells.back() = or_dash(noted(j));
+        if (has_shards) cells.insert(cells.begin() + 2, fmt::to_string(shard(j)));
         return cells;
       });
   return code;

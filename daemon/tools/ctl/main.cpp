@@ -42,7 +42,8 @@ constexpr const char* kJobsKeys =
     "JSON: a list of objects with the keys id, name, policy, state (waiting, running, stopped), "
     "epoch,\nexpected_workers, active_workers, clock_min, clock_max, pushes, waiting, note, "
     "created_us,\nstragglers (workers that are slower than is usual for them, beside the others), "
-    "hang (who is at\nfault while workers wait for longer than hang_after) and hang_ranks.";
+    "hang (who is at\nfault while workers wait for longer than hang_after) and hang_ranks. Of a "
+    "cluster with shards\neach has the key shard, too.";
 constexpr const char* kWorkersKeys =
     "JSON: a list of objects with the keys rank, name, host, state, incarnation, clock, granted,\n"
     "connected, last_push_us (null: none yet), waiting_us (null: not waiting), waiting_for, "
