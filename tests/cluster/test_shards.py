@@ -74,6 +74,12 @@ def test_commands_ask_each_shard(cluster, workers):
     status = cluster.status()
     assert re.search(r"^cluster lab, generation 1, 2 shards\nshard 0\nleader m", status), status
     assert status.count("\nleader m") == SHARDS
+    wait_until(lambda: cluster.status().count("  could lead  ") == 2 * SHARDS, "all follow")
+    assert "warning" not in cluster.status()
+    gone = next(member for member in cluster.of_shard(1) if member is not cluster.leader(1))
+    gone.kill()
+    said = f"warning: member '{gone.name}' is missing in shard 1:"
+    wait_until(lambda: said in cluster.status(), "its lease has ended")
     check(cluster, workers)
 
 

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string>
+#include <vector>
 
 #include "daemon/edge/cluster/administration.h"
 #include "daemon/edge/cluster/seeding.h"
@@ -63,11 +66,32 @@ void print(const cluster::ClusterStatus& status, std::size_t number) {
                            shard.last + 1 - shard.first, shard.last);
   for (const auto& member : shard.members) {
     const bool leads = member.name == shard.leader;
-    std::cout << fmt::format("member {}  version {}  {}{}{}  {}\n", member.name, member.version,
+    const bool drains = is_draining(status, member.name);
+    std::cout << fmt::format("member {}  version {}  {}{}  {}\n", member.name, member.version,
                              leads ? "leads" : fmt::format("copy at {}", member.copy),
-                             member.can_lead ? "" : "  cannot lead",
-                             is_draining(status, member.name) ? "  drains" : "",
+                             drains             ? "  drains"
+                             : !member.can_lead ? "  cannot lead"
+                             : leads            ? ""
+                                                : "  could lead",
                              fmt::join(member.addresses, ", "));
+  }
+}
+
+// A machine on which the process of a shard is not there, or was forgotten.
+void warn_of_missing(const cluster::ClusterStatus& status) {
+  std::map<std::string, std::set<std::size_t>> shards_of;
+  for (std::size_t shard = 0; shard < status.shards.size(); ++shard) {
+    for (const auto& member : status.shards[shard].members) shards_of[member.name].insert(shard);
+  }
+  for (const auto& [member, shards] : shards_of) {
+    std::vector<std::size_t> missing;
+    for (std::size_t shard = 0; shard < status.shards.size(); ++shard) {
+      if (!shards.contains(shard)) missing.push_back(shard);
+    }
+    if (missing.empty()) continue;
+    std::cout << fmt::format(
+        "warning: member '{}' is missing in shard {}: start its process there\n", member,
+        fmt::join(missing, ", "));
   }
 }
 
@@ -223,6 +247,7 @@ int run_cluster_status(const Options& options) {
     std::cout << fmt::format("member '{}' is drained\n", member);
   }
   for (std::size_t shard = 0; shard < status.shards.size(); ++shard) print(status, shard);
+  warn_of_missing(status);
   return kExitOk;
 }
 
