@@ -75,7 +75,7 @@ TEST(EtcdUsers, WrongPasswordsAndNoneAreNoWordAboutTheTransaction) {
   EXPECT_TRUE(
       is(Answer::Kind::kUnknown,
          open_client(servers.options())->transact(just({put("/syncd/a", "1")}), 0, kTimeout),
-         "user name is empty (UNAUTHENTICATED)"));
+         "user name is empty (UNAUTHENTICATED): set cluster.user"));
 }
 
 TEST(EtcdUsers, ATokenThatEtcdForgotIsReplaced) {

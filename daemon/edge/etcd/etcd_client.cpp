@@ -158,6 +158,16 @@ std::string one_line(std::string text) {
   return text;
 }
 
+// What may be wrong in the configuration. Empty: nothing that could be told.
+std::string hint_for(const grpc::Status& status, const EtcdAccess::Endpoint& endpoint) {
+  const std::string text = status.error_message();
+  const auto says = [&](const char* part) { return text.find(part) != std::string::npos; };
+  if (says("user name is empty")) return ": set cluster.user and cluster.password_file";
+  if (!says("Socket closed") && !says("wrong version number")) return {};
+  return endpoint.tls ? ": if it speaks http, cluster.etcd must say so"
+                      : ": if it speaks https, cluster.etcd must say so";
+}
+
 bool is_header_text(const std::string& text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
 }
@@ -602,7 +612,8 @@ class EtcdClient : public Etcd {
       error += " did not answer in time (" + std::to_string(budget.timeout() / 1000) +
                " ms for the call, less for each endpoint)";
     } else {
-      error += ": " + one_line(status.error_message()) + " (" + name_of(status.error_code()) + ")";
+      error += ": " + one_line(status.error_message()) + " (" + name_of(status.error_code()) + ")" +
+               hint_for(status, access_.endpoints[index]);
     }
   }
 

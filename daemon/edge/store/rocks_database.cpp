@@ -368,10 +368,12 @@ bool is_ours(const rocksdb::Options& rocks, const Options& options, std::string&
 
 std::unique_ptr<Database> open_database(const Options& options, std::string& error) {
   struct stat info {};
-  if (options.read_only && stat((options.path + "/CURRENT").c_str(), &info) != 0 &&
-      missing_files(env_of(options), options.path).empty()) {
-    error = "there is no store in " + options.path + ": " + std::strerror(errno);
-    return nullptr;
+  if (options.read_only && stat((options.path + "/CURRENT").c_str(), &info) != 0) {
+    const int why = errno;
+    if (missing_files(env_of(options), options.path).empty()) {
+      error = "there is no store in " + options.path + ": " + std::strerror(why);
+      return nullptr;
+    }
   }
   // RocksDB makes the directory on a disk that was handed in.
   const bool make = !options.read_only && options.env == nullptr;
@@ -532,8 +534,7 @@ bool read_removed_epoch(const Database& database, const std::string& path, Epoch
 
 bool read_stamp(const Database& database, const std::string& path, std::string& stamp,
                 std::string& error) {
-  const rocksdb::Status status =
-      database.db->Get({}, database.families[kMeta], kStampKey, &stamp);
+  const rocksdb::Status status = database.db->Get({}, database.families[kMeta], kStampKey, &stamp);
   if (status.IsNotFound()) stamp.clear();
   if (status.ok() || status.IsNotFound()) return true;
   error = called(path) + ": its cluster's stamp cannot be read: " + status.ToString();

@@ -186,6 +186,12 @@ int init_from(const Options& options, const config::Config& config, cluster::Etc
 }  // namespace
 
 int run_cluster_init(const Options& options) {
+  if (!options.from_store.empty() && options.shards != 1) {
+    return complain(
+        kExitUsage,
+        "--from goes without --shards: the store says how many there are, and that of a "
+        "single daemon has one");
+  }
   config::Config config;
   int code = kExitOk;
   const auto etcd = open(options, config, code);

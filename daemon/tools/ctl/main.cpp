@@ -286,15 +286,15 @@ void add_cluster(Commands& commands, Options& options) {
       R"(With --from it begins with the jobs of a store whose daemon is down: that of a single daemon,
 or, when etcd has lost its data or was restored from a backup, the copy of the member that had come
 furthest. Stop all members first. What that copy lacks is lost. The store becomes a copy of the new
-cluster, at the next generation; other members' copies are set aside and made anew. With --shards
+cluster, at the next generation; other members' copies are set aside and made anew. Keep a copy first:
+a single daemon does not take this store again. Without --from it refuses while store.path, which
+the configuration names, holds a copy of a cluster. With --shards
 the jobs are spread over as many shards, by their names, for ever; each has a leader of its own, and a
 process of its own on each machine.)");
-  CLI::Option* from =
-      init->add_option("--from", options.from_store, "The store that the cluster begins with");
+  init->add_option("--from", options.from_store, "The store that the cluster begins with");
   init->add_option("--shards", options.shards, "How many shards there are")
       ->check(CLI::Range(1U, syncd::kShardsMax))
-      ->capture_default_str()
-      ->excludes(from);
+      ->capture_default_str();
   command(
       "status", "Who leads, and how far each member's copy has come", run_cluster_status,
       R"(It shows what etcd knows: a member that has died stays until its lease ends, and copies are as

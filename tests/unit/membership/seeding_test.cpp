@@ -375,7 +375,7 @@ TEST_F(SeedingTest, RefusesWhatWouldLoseSomething) {
   std::string error;
   ASSERT_TRUE(create_cluster(etcd_, "lab", 1, 1'000'000, error)) << error;
   EXPECT_THAT(refusal(at("alone")), HasSubstr("exists already"));
-  EXPECT_THAT(refusal(at("nothing")), HasSubstr(at("nothing")));
+  EXPECT_THAT(refusal(at("nothing")), HasSubstr(at("nothing") + ": No such file"));
   // A daemon that runs.
   const auto used = open(at("alone"), false);
   EXPECT_THAT(refusal(at("alone")), HasSubstr("in use"));
