@@ -189,7 +189,7 @@ def test_ports_that_would_meet_are_refused(cluster):
 
 def test_an_address_that_clients_cannot_be_sent_to_is_refused(cluster):
     port = free_base_ports(1, 2)[0]
-    said = refusal(cluster, "--tcp", f"0.0.0.0:{port}")
+    said = refusal(cluster, "--tcp", f"0.0.0.0:{port}", "--admin", "off")
     assert "set cluster.advertise to HOST:PORT" in said
 
 
