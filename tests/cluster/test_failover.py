@@ -129,7 +129,7 @@ def test_etcd_is_away_for_longer_than_a_lease(cluster):
     workers = Workers(cluster.address())
     workers.first_grants(time.monotonic())
     cluster.etcd.signal(signal.SIGSTOP)
-    time.sleep(2 * LEASE_S)  # what is tested is that much time
+    time.sleep(30)  # what is tested is that much time
     cluster.etcd.signal(signal.SIGCONT)
     workers.first_grants(time.monotonic())
     check(cluster, workers.finish())

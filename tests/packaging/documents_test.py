@@ -25,6 +25,7 @@ OTHERS = {
     "valgrind": {"--tool", "--callgrind-out-file", "--collect-atstart", "--toggle-collect"},
     "compilers and pkg-config": {"--cflags", "--libs", "--static"},
     "ctest": {"--output-on-failure", "--parallel"},
+    "etcd": {"--max-request-bytes"},
     "git": {"--recursive"},
     "systemd": {"--offline", "--user", "--now", "--system"},
     "torchrun and srun": {"--nnodes", "--nproc-per-node", "--max-restarts", "--rdzv-backend", "--rdzv-endpoint",
