@@ -46,7 +46,7 @@ int main(int argc, char** argv) try {
   config::Loaded loaded;
   std::vector<std::string> errors;
   const bool good = config::load(flags, config::environment_of(environ), loaded, errors);
-  if (!loaded.store_problem.empty()) errors.push_back(loaded.store_problem);
+  errors.insert(errors.end(), loaded.missing.begin(), loaded.missing.end());
   for (const std::string& error : errors) tell(error, kBadConfig);
   if (!errors.empty()) return good ? kBadStore : kBadConfig;
   if (flags.check_config) return check_config(loaded);

@@ -118,6 +118,10 @@ void Leadership::on_answer(std::uint64_t attempt, const Answer& answer, Micros n
   under_way_ = false;
   const bool happened = answer.kind == Answer::Kind::kThen;
   if (answer.kind == Answer::Kind::kUnknown) not_before_ = now + kRetryAfter;
+  if (state_ == State::kReads && !happened && now - reads_since_ >= kReadsFor) {
+    why_unfit_ = "the cluster's log could not be read in time";
+    return fail(now);
+  }
   if (answer.kind == Answer::Kind::kRefused) {
     why_unfit_ = "etcd refused a transaction about " + keys_.leader();
     not_before_ = now + kRetryAfter;
@@ -138,6 +142,7 @@ void Leadership::on_answer(std::uint64_t attempt, const Answer& answer, Micros n
         return;
       }
       state_ = State::kReads;
+      reads_since_ = now;
       term_.revision = answer.revision;
       return see_leader(answer.revision, KeyValue{keys_.leader(), value_, answer.revision}, now);
     case State::kReads:

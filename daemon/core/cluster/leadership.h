@@ -36,6 +36,8 @@ class Leadership {
   static constexpr Micros kBackOffMin = 1'000'000;
   static constexpr Micros kBackOffMax = 60'000'000;
   static constexpr Micros kRetryAfter = 100'000;  // what had an unknown answer
+  // Who cannot read the log for so long gives the key up: another member may read it faster.
+  static constexpr Micros kReadsFor = 120'000'000;
   // A shard goes to a member that has come (back) only once that has been there for so long, and as
   // much again at most, so that not all shards go at once.
   static constexpr Micros kSettledAfter = 30'000'000;
@@ -115,6 +117,7 @@ class Leadership {
   std::optional<Compare> condition_;
   Index copied_ = 0;
   Index read_from_ = 1;  // what is under way
+  Micros reads_since_ = 0;
 
   Revision seen_at_ = 0;  // 0: nothing yet
   std::optional<KeyValue> leader_;

@@ -49,8 +49,11 @@ bool parse_stamp(const std::string& text, Stamp& stamp) {
   return to_text(stamp) == text;
 }
 
-Copy::Copy(store::Options options, Fetch fetch, std::function<void()> progress)
-    : options_(std::move(options)), fetch_(std::move(fetch)), progress_(std::move(progress)) {
+Copy::Copy(store::Options options, Shard shard, Fetch fetch, std::function<void()> progress)
+    : options_(std::move(options)),
+      shard_(shard),
+      fetch_(std::move(fetch)),
+      progress_(std::move(progress)) {
   options_.is_copy = true;
 }
 
@@ -101,6 +104,14 @@ Copy::Took Copy::take_up(const Config& config, const TakeOver& read, std::string
             " is a copy of another cluster's history. If the cluster of this name was made anew, "
             "etcd has lost something: see \"etcd has lost something\" in cluster.md. Else name "
             "another directory for this member";
+    return Took::kRefused;
+  }
+  for (const auto& [job, ignored] : last_) {
+    if (job % config.shards == shard_) continue;
+    error = fmt::format(
+        "store {} is a copy of shard {}, and this member is for shard {}: correct "
+        "store.path, or the place of the store",
+        options_.path, job % config.shards, shard_);
     return Took::kRefused;
   }
   if (stamp_.generation > config.generation ||

@@ -41,7 +41,7 @@ class Copy {
                                    std::string& error)>;
 
   // `progress` is called again and again while a call takes long; it may be empty.
-  Copy(store::Options options, Fetch fetch, std::function<void()> progress = {});
+  Copy(store::Options options, Shard shard, Fetch fetch, std::function<void()> progress = {});
   ~Copy();
   Copy(const Copy&) = delete;
   Copy& operator=(const Copy&) = delete;
@@ -75,6 +75,7 @@ class Copy {
   bool wait(Ticket ticket, std::string& error);
 
   store::Options options_;
+  const Shard shard_;
   const Fetch fetch_;
   const std::function<void()> progress_;
   // What was fetched for a rebuild that has not succeeded yet.

@@ -203,8 +203,9 @@ void Host::follow_again() {
 // How long the program, started anew, leaves leading to others: twice as long each time.
 Micros Host::unfit_for(bool is_unfit) const {
   if (!is_unfit) return 0;
-  const Micros led = (clock_ns(CLOCK_MONOTONIC) - watched_at_ns_) / 1000;
-  const Micros again = led > kUnfitMax ? 0 : 2 * unfit_for_;
+  const std::int64_t since = watched_at_ns_;
+  const bool led = since != 0 && (clock_ns(CLOCK_MONOTONIC) - since) / 1000 > kUnfitMax;
+  const Micros again = led ? 0 : 2 * unfit_for_;
   return std::clamp(again, kUnfitMin, kUnfitMax);
 }
 

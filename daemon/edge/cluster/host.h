@@ -105,7 +105,7 @@ class Host {
   uv_async_t ended_{};
   uv_timer_t timer_{};
   bool is_watched_ = false;
-  std::int64_t watched_at_ns_ = 0;
+  std::atomic<std::int64_t> watched_at_ns_{0};
   Micros unfit_for_ = 0;  // of this process, from its beginning
   std::atomic<int> exit_code_{0};
   std::atomic<bool> is_stopping_{false};

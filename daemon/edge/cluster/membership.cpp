@@ -42,6 +42,7 @@ constexpr int kStallLeases = 6;
 constexpr Index kReadyWithin = 4'000;
 // The log stays for so long for the copy of a member that has gone.
 constexpr Micros kAwayFor = 600'000'000;
+constexpr Index kSampledEntries = 64;
 // Who leads the other shards: each leader reads all of them.
 constexpr Micros kLookAroundEvery = 1'000'000;
 // A leader that cannot write its copy for so long gives the shard to a member that can.
@@ -171,7 +172,7 @@ bool Membership::read_config(const Answer& answer, std::string& error) {
 
 bool Membership::prepare(std::string& error) {
   copy_ = std::make_unique<Copy>(
-      options_.store,
+      options_.store, options_.shard,
       [this](JobId job, const Pointer& pointer, std::string& bytes, std::string& why) {
         return fetch(job, pointer, bytes, why);
       },
@@ -569,6 +570,7 @@ bool Membership::lead(std::unique_ptr<store::Store>& store, std::string& error) 
   leadership_->recovered(term, true, now());
   ShardStore::Options options{keys_, config_, term, process_, call_timeout(), {}, {}, {}, figures_};
   options.limits = LogLimits{}.for_one_of(config_.shards);
+  options.unread_bytes = unread_bytes(read);
   options.describe = "cluster " + options_.cluster + " (copy: " + options_.store.path + ")";
   options.log = options_.log;
   options.on_deposed = [this](const std::string& reason, bool is_unfit) {
@@ -587,6 +589,21 @@ bool Membership::lead(std::unique_ptr<store::Store>& store, std::string& error) 
   return true;
 }
 
+// Of the entries that its copy had, and that were not read: by the size of some of them.
+std::size_t Membership::unread_bytes(const TakeOver& read) {
+  const std::size_t count = read.first.index - std::min(read.there.index, read.first.index);
+  if (count == 0) return 0;
+  const Index end = read.there.index + std::min<Index>(count, kSampledEntries);
+  const Answer some = etcd_.transact(
+      {{}, {{Op::Kind::kGet, keys_.entry(read.there.index), "", keys_.entry(end)}}, {}}, 0,
+      call_timeout());
+  std::size_t bytes = 0;
+  for (const KeyValue& item : some.got) bytes += item.value.size();
+  // Nothing is known without an answer: as if each were of a push or two.
+  const std::size_t sampled = some.got.empty() ? 1 : end - read.there.index;
+  return count * std::max<std::size_t>(bytes / sampled, 300);
+}
+
 std::string Membership::attend(const std::function<bool()>& is_stopped,
                                const std::function<bool()>& is_going) {
   const Micros poll = std::clamp(options_.lease / 12, kPollMin, kPollMax);
@@ -599,20 +616,19 @@ std::string Membership::attend(const std::function<bool()>& is_stopped,
     const bool goes = is_going();
     if (!goes && now() < next_look) continue;
     next_look = now() + poll;
+    if (figures_->copied == figures_->last || figures_->copied != copied) copied_at = now();
+    copied = figures_->copied;
     const Answer seen = ask();
     std::string problem;  // whether it leads is decided by its lease, and by each append
     if (seen.kind == Answer::Kind::kThen && is_set_back(seen, problem)) depose(problem);
     if (seen.kind != Answer::Kind::kThen || !register_member(seen, problem)) {
       if (goes) break;
-      say_problem(problem);
       continue;
     }
     note_others(seen);
     const Leadership::View view = view_of(seen);
     leadership_->on_view(view, now());
     fails_since = figures_->copy_fails ? std::min(fails_since, now()) : kNever;
-    if (figures_->copied == figures_->last || figures_->copied != copied) copied_at = now();
-    copied = figures_->copied;
     const bool hangs = now() - copied_at >= kCopyHangsFor;
     const bool fails = hangs || (fails_since != kNever && now() - fails_since >= kCopyFailsFor);
     std::string other = leadership_->hands_over_to(fails || goes, now());

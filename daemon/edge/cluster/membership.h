@@ -116,6 +116,7 @@ class Membership {
   void tell_behind(const std::string& problem);
   bool take_turn(std::unique_ptr<store::Store>& store, std::string& error);
   bool lead(std::unique_ptr<store::Store>& store, std::string& error);
+  std::size_t unread_bytes(const TakeOver& read);
   void depose(const std::string& reason, bool is_unfit = false);
   void say(LogLevel level, const char* event,
            std::vector<std::pair<std::string, std::string>> fields);

@@ -8,6 +8,7 @@
 #include <exception>
 #include <iterator>
 #include <set>
+#include <unordered_set>
 #include <utility>
 
 #include "daemon/edge/cluster/log_records.h"
@@ -25,12 +26,12 @@ constexpr std::size_t kWantedAtOnce = 64;
 }  // namespace
 
 LogLimits LogLimits::for_one_of(Shard shards) const {
-  const LogSize share{keep_for_copies.bytes / shards, keep_for_copies.entries / shards};
-  const auto at_most = [&share](const LogSize& size, std::size_t part) {
-    return LogSize{std::min(size.bytes, share.bytes / part),
-                   std::min(size.entries, share.entries / part)};
-  };
-  return {at_most(want_snapshots, 8), at_most(keep, 2), share};
+  LogLimits each = *this;
+  const std::size_t share = 4 * keep_for_copies.bytes / shards;
+  each.keep_for_copies.bytes = std::min(keep_for_copies.bytes, share);
+  each.keep.bytes = std::min(keep.bytes, share / 2);
+  each.want_snapshots.bytes = std::min(want_snapshots.bytes, share / 8);
+  return each;
 }
 
 ShardStore::ShardStore(Options options, const TakeOver& read, Etcd& etcd,
@@ -55,11 +56,10 @@ ShardStore::ShardStore(Options options, const TakeOver& read, Etcd& etcd,
     snapshots_[job] = pointers_[job] = pointer.sequence;
   }
   if (has_unread_) {
-    // How large they are is not known: as if they were half of what may be kept. load_each() says
-    // what is in them.
+    // load_each() says what is in them.
     const std::size_t count = read.first.index - read.there.index;
-    entries_.push_back({read.first.index - 1, options_.limits.keep.bytes / 2, {}, count});
-    entries_bytes_ += options_.limits.keep.bytes / 2;
+    entries_.push_back({read.first.index - 1, options_.unread_bytes, {}, count});
+    entries_bytes_ += options_.unread_bytes;
     entries_count_ += count;
   }
   for (const Entry& entry : read.log) {
@@ -233,13 +233,15 @@ void ShardStore::add_removed(const RemovedJobs& removed) {
     change.meta = Meta{1, std::max(removed_epoch_, removed.epoch)};
     log_.add(std::move(change));
   }
-  for (const JobId job : removed.jobs) {
+  const std::unordered_set<JobId> gone(removed.jobs.begin(), removed.jobs.end());
+  for (const JobId job : gone) {
     snapshots_.erase(job);
     pointers_.erase(job);
     asked_.erase(job);
-    for (LogEntry& entry : entries_) {
-      std::erase_if(entry.last, [job](const auto& item) { return item.first == job; });
-    }
+  }
+  if (gone.empty()) return;
+  for (LogEntry& entry : entries_) {
+    std::erase_if(entry.last, [&gone](const auto& item) { return gone.contains(item.first); });
   }
 }
 
@@ -332,20 +334,22 @@ bool ShardStore::is_covered(const LogEntry& entry) const {
   });
 }
 
-// Jobs that keep the log's oldest entries there, if it is long. They are looked for when it has
-// grown by a sixteenth.
+// Jobs that keep the log's oldest entries there, if it is long. All of them are asked by the time
+// that it has grown by a sixteenth.
 std::vector<JobId> ShardStore::wanted_snapshots() {
   std::vector<JobId> wanted;
   if (!exceeds(options_.limits.want_snapshots, 8) || settled_ < look_for_wanted_at_) return wanted;
-  look_for_wanted_at_ = settled_ + entries_.size() / 16;
   const std::size_t half = entries_.size() / 2;
   for (std::size_t i = 0; i < half && wanted.size() < kWantedAtOnce; ++i) {
     for (const auto& [job, sequence] : entries_[i].last) {
       if (pointers_[job] >= sequence || asked_[job] >= sequence) continue;
       asked_[job] = std::max(snapshots_[job], sequence);
       wanted.push_back(job);
+      if (wanted.size() == kWantedAtOnce) break;
     }
   }
+  const bool is_all = wanted.size() < kWantedAtOnce;
+  look_for_wanted_at_ = settled_ + (is_all ? entries_.size() / 16 : kWantedAtOnce);
   return wanted;
 }
 

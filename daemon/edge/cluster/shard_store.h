@@ -41,7 +41,7 @@ struct LogLimits {
   LogSize want_snapshots{16 << 20, 4'000};      // jobs are asked for snapshots
   LogSize keep{64 << 20, 16'000};               // entries go that snapshots and all copies have
   LogSize keep_for_copies{256 << 20, 100'000};  // entries go that a member's copy lacks, too
-  // The logs of all shards together may come to what the log of one may.
+  // The logs of all shards together may come to four times what the log of one may.
   LogLimits for_one_of(Shard shards) const;
 };
 
@@ -70,6 +70,7 @@ class ShardStore final : public store::Store {
     std::function<void(const std::string& reason, bool is_unfit)> on_deposed;
     std::shared_ptr<LogFigures> figures = std::make_shared<LogFigures>();
     LogLimits limits = {};
+    std::size_t unread_bytes = 0;  // of the entries that `read` leaves out, about
   };
 
   // `copy` has what `read` says, and nothing else was done with it. `etcd` must outlive the store.

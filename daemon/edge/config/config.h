@@ -134,10 +134,10 @@ struct Loaded {
   Config config;
   std::string effective;  // the whole as TOML, with where each value comes from as comments
   std::vector<std::string> warnings;  // a sentence for each setting that no longer does anything
-  // One sentence if the store cannot be where the configuration puts it, which is no mistake of the
-  // configuration's own: the directory may only not be mounted yet. Empty: nothing is known against
-  // it.
-  std::string store_problem;
+  // A sentence for each thing that is not there, or not whole, which is no mistake of the
+  // configuration's own: the store's directory may only not be mounted yet, a certificate be
+  // renewed just now.
+  std::vector<std::string> missing;
   // One sentence if a certificate is not in force at this time, which is no mistake of the
   // configuration's own either. Empty: all are.
   std::string certificate_problem;

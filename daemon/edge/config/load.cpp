@@ -94,7 +94,7 @@ class Loader {
   // Writes to `loaded` what is no mistake of the configuration.
   Loader(Config& config, Errors& errors, Loaded& loaded)
       : config_(config), errors_(errors), loaded_(loaded) {
-    loaded.store_problem.clear();
+    loaded.missing.clear();
     loaded.certificate_problem.clear();
     loaded.warnings.clear();
   }
@@ -482,7 +482,7 @@ class Loader {
         why = file + ": it is empty";
       }
       wipe(text);
-      if (!why.empty()) wrong(key, fmt::format("{}: {}", key, why));
+      if (!why.empty()) loaded_.missing.push_back(fmt::format("{}: {}: {}", where(key), key, why));
     };
     check("cluster.ca", config_.cluster.ca_file, true, false);
     check("cluster.certificate", config_.cluster.certificate_file, true, false);
@@ -514,11 +514,11 @@ class Loader {
     struct stat found {};
     const bool there = stat(parent.c_str(), &found) == 0;
     if (there && S_ISDIR(found.st_mode)) return;
-    loaded_.store_problem = fmt::format(
+    loaded_.missing.push_back(fmt::format(
         "{}: store.path = \"{}\": its parent {} {}; allowed: a directory whose parent exists, or "
         "\"memory\"",
         where("store.path"), config_.store_path, parent,
-        there || errno == ENOTDIR ? "is not a directory" : "does not exist");
+        there || errno == ENOTDIR ? "is not a directory" : "does not exist"));
   }
 
   void check_thresholds() {

@@ -102,7 +102,7 @@ class ClusterTest : public testing::Test {
     store::Options options;
     options.path = path;
     auto copy = std::make_unique<Copy>(
-        options, [this](JobId job, const Pointer& pointer, std::string& bytes, std::string&) {
+        options, 0, [this](JobId job, const Pointer& pointer, std::string& bytes, std::string&) {
           bytes = etcd_.fetch(job, pointer);
           return fetches_left_-- > 0;
         });
