@@ -119,7 +119,7 @@ syncd::config::Loaded load(const syncd_server_options& options) {
     for (const std::string& error : errors) text += (text.empty() ? "" : "\n") + error;
     refuse(std::move(text));
   }
-  if (!loaded.store_problem.empty()) throw Outcome{Status::kStore, std::move(loaded.store_problem)};
+  if (!loaded.missing.empty()) throw Outcome{Status::kStore, std::move(loaded.missing.front())};
   if (options.log_level != 0)
     loaded.config.log_level = static_cast<LogLevel>(options.log_level - 1);
   return loaded;
