@@ -196,6 +196,41 @@ def test_a_leader_whose_disk_is_full_hands_over(cluster):
         subprocess.run(["umount", "-l", leader.store], check=True)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="a disk that hangs takes root")
+def test_a_leader_whose_disk_hangs_gives_way(cluster):
+    leader = cluster.leader()
+    followers = [member for member in cluster.members if member is not leader]
+    leader.kill()
+    shutil.rmtree(leader.store)
+    image, disk = cluster.directory / "image", cluster.directory / "disk"
+    disk.mkdir()
+    with open(image, "wb") as made:
+        made.truncate(256 << 20)
+    for argv in (["mkfs.ext4", "-q", image], ["mount", "-o", "loop", image, disk]):
+        if subprocess.run(argv, capture_output=True).returncode != 0:
+            pytest.skip(f"no {argv[0]} here")
+    (disk / "store").mkdir(mode=0o700)
+    leader.store.symlink_to(disk / "store")
+    frozen = False
+    try:
+        leader.start()
+        workers = Workers(cluster.address())
+        workers.first_grants(time.monotonic())
+        cluster.syncctl("cluster", "move", "0", leader.name, "--absent", "--config", str(leader.config))
+        wait_until(leader.leads, "it leads")
+        workers.first_grants(time.monotonic())
+        frozen = subprocess.run(["fsfreeze", "-f", disk], check=True).returncode == 0
+        wait_until(lambda: any(member.leads() for member in followers), "another one leads")
+        workers.first_grants(time.monotonic())
+        check(cluster, workers.finish())
+        assert "the disk of its copy takes nothing" in leader.log()
+    finally:
+        if frozen:
+            subprocess.run(["fsfreeze", "-u", disk], check=True)
+        leader.kill()
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
 def test_a_member_with_an_empty_disk_leads(cluster):
     workers = Workers(cluster.address())
     workers.first_grants(time.monotonic())

@@ -3,13 +3,18 @@
 
 #include <fmt/format.h>
 #include <pthread.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <mutex>
+#include <set>
+#include <system_error>
 #include <utility>
 
 #include "daemon/edge/cluster/administration.h"
@@ -46,6 +51,25 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   for (std::string& text : texts) list.push_back(text.data());
   list.push_back(nullptr);
   return list;
+}
+
+// A process does not end, nor start anew, while one of its threads waits for a disk that hangs. Who
+// is connected, or connects, hears at once that it serves no longer. Descriptors stay: other
+// threads use them.
+void hang_up() {
+  std::set<ino_t> standard;  // which may be sockets of the service manager's
+  struct stat found {};
+  for (int fd = 0; fd <= STDERR_FILENO; ++fd) {
+    if (fstat(fd, &found) == 0) standard.insert(found.st_ino);
+  }
+  std::error_code ignored;
+  std::filesystem::directory_iterator open("/proc/self/fd", ignored);
+  for (; !ignored && open != std::filesystem::end(open); open.increment(ignored)) {
+    const int fd = std::atoi(open->path().filename().c_str());
+    if (fstat(fd, &found) == 0 && S_ISSOCK(found.st_mode) && !standard.contains(found.st_ino)) {
+      shutdown(fd, SHUT_RDWR);
+    }
+  }
 }
 
 // How clients reach this member: "tls:node-a:7117".
@@ -216,6 +240,7 @@ void Host::restart(const std::string& reason, bool is_unfit) {
     options_.log(
         {LogLevel::kWarn, "deposed", {{"cluster", config_.cluster.name}, {"reason", reason}}});
     options_.on_restart();
+    hang_up();
     _exit(exit_code_);  // all that was acknowledged is in etcd
   }
   options_.log({LogLevel::kWarn,
@@ -231,6 +256,7 @@ void Host::restart(const std::string& reason, bool is_unfit) {
 }
 
 void Host::start_anew() {
+  hang_up();
   std::signal(SIGHUP, SIG_IGN);  // which would end the program until it takes signals
   // The program inherits the mask of the thread that starts it.
   sigset_t none;
