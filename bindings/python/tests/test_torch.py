@@ -1,10 +1,12 @@
 """Coordinated: several processes that average over gloo, and restarts with a parameter server."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -179,6 +181,48 @@ def test_steps_are_numbers_and_calls_of_other_forms_are_named(daemon):
             seen.append(f"{step} {step % 2}")
             job.push(loss=1.0)
     assert seen == ["0 0", "1 1", "2 0"]
+
+
+def test_a_second_training_of_that_name_is_refused(daemon, monkeypatch):
+    monkeypatch.setattr("syncd.torch._job._RANK_TIMEOUT_S", 0)
+    model = torch.nn.Linear(1, 1)
+    options = {"job": "twice", "rank": 0, "world_size": 1, "address": daemon.address}
+    with syncd.torch.run("bsp", model, **options) as job:
+        with pytest.raises(syncd.Error, match="job 'twice'.* worker 0") as refused:
+            with syncd.torch.run("bsp", torch.nn.Linear(1, 1), **options):
+                pass
+        assert refused.value.code == syncd.Status.E_RANK_TAKEN
+        assert [step for step, _ in job.steps(iterations=2) if job.push(loss=1.0)] == [0, 1]
+
+
+def test_a_progress_bar_tells_rate_waiting_and_for_whom(daemon, monkeypatch):
+    told = []
+
+    class Bar:
+        def __init__(self, **options):
+            told.append(options["desc"])
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            told.append("ends")
+
+        def set_postfix_str(self, text, refresh=True):
+            told.append(text)
+
+        def update(self):
+            told.append("one more")
+
+    monkeypatch.setattr("syncd.torch._progress.tqdm", SimpleNamespace(tqdm=Bar))
+    options = {"job": "bar", "rank": 0, "world_size": 1, "address": daemon.address}
+    with syncd.torch.run("bsp", torch.nn.Linear(1, 1), progress=True, **options) as job:
+        for _ in job.steps(iterations=2):
+            job.worker._on_wait("waiting for worker 1 (host)")
+            job.push(loss=1.0)
+    assert told[0] == "bar" and told[-1] == "ends"
+    assert told.count("one more") == told.count("waiting for worker 1 (host)") == 2
+    assert all(re.fullmatch(r"waiting \d+%|waiting for .*|one more", text) for text in told[1:-1]), told
 
 
 def test_who_waits_for_the_beginning_hears_once_that_the_others_may_have_finished(daemon, caplog, monkeypatch):
