@@ -107,7 +107,13 @@ void Checkpoints::ask(const Caller& caller, Worker& worker, const wire::AskCheck
     if (is_fresh && !(open_ && lost_.empty())) {
       return answers_.reply(caller, wire::CheckpointAsked{latest_->number}, true);
     }
-    if (!lost_.empty()) {
+    // Others who went may have saved what is open: then it can still be whole.
+    const bool have_saved =
+        open_ && std::ranges::all_of(lost_, [this](Rank rank) {
+          const Member* member = find(rank);
+          return member != nullptr && member->answer != kUnanswered && member->answer != kGone;
+        });
+    if (!lost_.empty() && !have_saved) {
       answers_.refuse(caller, Status::kBroken, "job '{}' has lost {} {}: it cannot be saved whole",
                       spec_.name, workers_word(lost_.size()), RankList(lost_).text());
       return;

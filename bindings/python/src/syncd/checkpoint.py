@@ -405,7 +405,7 @@ def on_sigterm(worker: Worker, wait: float = 20.0) -> None:
     """From now on a SIGTERM asks for a checkpoint, waits `wait` seconds at most until it is complete,
     leaves as preempted and ends the process with 143. One that was complete in the last 20 s, since the
     job's latest start, serves too: all workers may get the signal, and need not save one each. While the job
-    has lost a worker, it ends at once; likewise under torchrun once the round that started this process is
+    has lost a worker that has not saved its part, it ends at once; likewise under torchrun once the round that started this process is
     broken or over: torchrun itself sends SIGTERM to all workers then.
 
     A thread of its own takes the signal, because a handler of Python's never runs while the main
