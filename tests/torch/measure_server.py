@@ -88,6 +88,7 @@ def bandwidth(megabytes):
                     "sequence": 0,
                     "fresh": True,
                     "launch": ("", 0),
+                    "rank": 0,
                     "parameters": _parameters.describe_parameters(model),
                     "optimizer": {key: begun[key] for key in ("class", "groups")},
                     "shards": None,
