@@ -334,8 +334,8 @@ bool ShardStore::is_covered(const LogEntry& entry) const {
   });
 }
 
-// Jobs that keep the log's oldest entries there, if it is long. All of them are asked by the time
-// that it has grown by a sixteenth.
+// Jobs that keep the log's oldest entries there, if it is long; some at a time. To look for them
+// takes long: once all are asked, it is done again when the log has grown by a sixteenth.
 std::vector<JobId> ShardStore::wanted_snapshots() {
   std::vector<JobId> wanted;
   if (!exceeds(options_.limits.want_snapshots, 8) || settled_ < look_for_wanted_at_) return wanted;
