@@ -102,12 +102,14 @@ int for_each_record(const Options& options, const std::function<void(const Recor
       return link.failure() == DaemonLink::Failure::kNone ? complain(kExitStore, error)
                                                           : failed(link);
     }
-    if (from == first && !page.records.empty() && page.records.front().sequence > first) {
+    const Sequence begins = page.records.empty() ? page.first : page.records.front().sequence;
+    if (from == first && begins > first) {
       // On standard error, so that what programs read stays as it is.
       std::cerr << fmt::format(
-          "syncctl: the history begins with record {}: earlier ones were removed (store.retention) "
-          "or lost (a salvage)\n",
-          page.records.front().sequence);
+          "syncctl: the history begins with record {}: earlier ones were removed "
+          "(store.retention), "
+          "lost (a salvage), or are on other members of a cluster only\n",
+          begins);
     }
     for (const Record& record : page.records) {
       if (left == 0) break;

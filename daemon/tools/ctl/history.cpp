@@ -55,7 +55,7 @@ ReadHistory history_of(DaemonLink& link, const std::string& job) {
       error = link.error();
       return false;
     }
-    page = {{}, reply.next_sequence};
+    page = {{}, reply.next_sequence, reply.first_sequence};
     for (wire::StoredRecord& stored : reply.records) {
       if (&stored == &reply.records.back() &&
           !read_rest(link, job, stored, reply.bytes_left, page.next, error)) {
@@ -88,7 +88,7 @@ ReadHistory history_in(const std::string& store_path, const std::string& job, Jo
     if (!opened->read(id, from, records_max, limits::kHistoryReplyBytesMax, result, why)) {
       return false;
     }
-    page = {{}, result.next_sequence};
+    page = {{}, result.next_sequence, result.first_sequence};
     return std::ranges::all_of(result.records, [&](const store::RawRecord& raw) {
       return decode_into(page, raw.sequence, raw.bytes, why);
     });

@@ -14,7 +14,8 @@ namespace syncd::ctl {
 
 struct HistoryPage {
   std::vector<Record> records;
-  Sequence next = 0;  // where the next page begins; 0: the end
+  Sequence next = 0;    // where the next page begins; 0: the end
+  Sequence first = {};  // of what is there of the job; 0: not said
 };
 
 // Records from a sequence on, at most records_max and perhaps fewer. False: `error` says why.
