@@ -358,6 +358,36 @@ TEST_F(ClusterLeadership, ReadsAtOrAfterItsKey) {
   EXPECT_EQ(a.state(), State::kRecovers);
 }
 
+// Another member may read the log faster.
+TEST_F(ClusterLeadership, WhoCannotReadTheLogFreesTheKey) {
+  Leadership a = member(first(), 1);
+  show(a, 0);
+  ASSERT_TRUE(step(a, 0));
+  Micros now = 0;
+  while (a.state() == State::kReads) {
+    const auto read = a.next(now);
+    ASSERT_TRUE(read) << now;
+    now += 50 * kSecond;
+    a.on_answer(read->number, {}, now);
+    if (a.state() == State::kReads) now = a.wakes_at();
+  }
+  EXPECT_GE(now, Leadership::kReadsFor);
+  EXPECT_LE(now, Leadership::kReadsFor + 50 * kSecond);
+  EXPECT_EQ(a.state(), State::kGivesUp);
+  EXPECT_TRUE(a.is_unfit(now));
+  ASSERT_TRUE(step(a, std::max(now, a.wakes_at())));
+  EXPECT_FALSE(has_key());
+}
+
+TEST_F(ClusterLeadership, WhoFailedInAnEarlierProcessWaits) {
+  Leadership a = member(first(), 1);
+  a.wait_for(4 * kSecond, 0);
+  show(a, 0);
+  EXPECT_FALSE(step(a, 4 * kSecond - 1));
+  EXPECT_TRUE(step(a, 4 * kSecond));
+  EXPECT_TRUE(has_key());
+}
+
 // Section 9, 11: a take-over that fails while its lease lives.
 TEST_F(ClusterLeadership, AFailedTakeOverFreesTheKey) {
   Leadership a = member(first(), 1);
