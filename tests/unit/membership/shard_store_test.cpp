@@ -205,6 +205,35 @@ TEST_F(ShardStoreTest, TheLogStaysForTheCopiesOfOtherMembers) {
   close(*store);
 }
 
+// All are asked for snapshots before the log has become much longer.
+TEST_F(ShardStoreTest, TheLogStaysShortWithManyJobs) {
+  constexpr JobId kJobs = 3'000;
+  auto store = open(dir_.store(), {{1 << 30, 100}, {1 << 30, 400}, {1 << 30, 100'000}});
+  std::vector<Record> created;
+  for (JobId job = 1; job <= kJobs; ++job) created.push_back(creation(job));
+  commit(*store, std::move(created));
+  std::vector<JobId> wanted;
+  std::size_t reports = 0;
+  for (Sequence entry = 0; entry < 6 * kJobs; ++entry) {
+    const JobId job = 1 + entry % kJobs;
+    Batch batch = store::batch_of({push(job, 2 + entry / kJobs)});
+    for (const JobId one : wanted) {
+      const Sequence sequence = (one <= job ? 2 : 1) + entry / kJobs;
+      batch.snapshots.push_back(store::sample_snapshot(one, sequence));
+    }
+    ASSERT_TRUE(store->submit(++ticket_, std::move(batch)));
+    ASSERT_TRUE(reports_.wait_for(ticket_));
+    wanted.clear();
+    const auto all = reports_.all();
+    for (; reports < all.size(); ++reports) {
+      const auto& asked = all[reports].wants_snapshot;
+      wanted.insert(wanted.end(), asked.begin(), asked.end());
+    }
+  }
+  EXPECT_LE(figures_->last - figures_->first, 3 * kJobs);
+  close(*store);
+}
+
 TEST(LogLimits, OfManyShardsAreThoseOfOneTogether) {
   const LogLimits one = LogLimits{}.for_one_of(1);
   EXPECT_EQ(one.keep_for_copies.bytes, LogLimits{}.keep_for_copies.bytes);
