@@ -213,7 +213,6 @@ TEST_F(ShardStoreTest, TheLogStaysShortWithManyJobs) {
   for (JobId job = 1; job <= kJobs; ++job) created.push_back(creation(job));
   commit(*store, std::move(created));
   std::vector<JobId> wanted;
-  std::size_t reports = 0;
   for (Sequence entry = 0; entry < 6 * kJobs; ++entry) {
     const JobId job = 1 + entry % kJobs;
     Batch batch = store::batch_of({push(job, 2 + entry / kJobs)});
@@ -222,13 +221,10 @@ TEST_F(ShardStoreTest, TheLogStaysShortWithManyJobs) {
       batch.snapshots.push_back(store::sample_snapshot(one, sequence));
     }
     ASSERT_TRUE(store->submit(++ticket_, std::move(batch)));
-    ASSERT_TRUE(reports_.wait_for(ticket_));
-    wanted.clear();
-    const auto all = reports_.all();
-    for (; reports < all.size(); ++reports) {
-      const auto& asked = all[reports].wants_snapshot;
-      wanted.insert(wanted.end(), asked.begin(), asked.end());
-    }
+    ASSERT_TRUE(reports_.wait_until([&](const store::CommitReport& last) {
+      wanted = last.wants_snapshot;
+      return last.committed >= ticket_;
+    }));
   }
   EXPECT_LE(figures_->last - figures_->first, 3 * kJobs);
   close(*store);
