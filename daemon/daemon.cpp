@@ -206,7 +206,7 @@ void Daemon::hand_over(const std::string& member) {
 void Daemon::stop(const std::string& reason) {
   stopping_ = true;
   stop_reason_ = reason;
-  // A leader serves until it knows which member comes next. Then hand_over() goes on.
+  // A leader serves until its successor is known; hand_over() then stops it.
   const bool leads = host_ && host_->is_watching() && !handing_over_;
   if (server_ != nullptr && !leads && !handing_over_) return stop_serving();
   manager_.stopping(reloader_.config().shutdown_timeout_us, reason);

@@ -441,6 +441,18 @@ def start_again(etcd):
     wait_until(lambda: etcd.log().count("ready to serve client requests") > ready, "etcd is back")
 
 
+def begin_with_its_copy(cluster, leader, workers, safe):
+    """The workers go on, and nothing is lost that was acknowledged before `safe`, when that copy had it all."""
+    assert "as generation 2" in seed(leader, leader.store)
+    for member in cluster.members:
+        member.start()
+    workers.first_grants(time.monotonic())
+    seen = workers.finish()
+    seen.pushes = [push for push in seen.pushes if push.acknowledged < safe]
+    found = faults(seen, cluster.pushes("job"))
+    assert seen.pushes and not [fault for fault in found if not fault.startswith("invented")], found[:10]
+
+
 @small
 def test_etcd_loses_its_data_and_the_cluster_begins_with_a_copy(cluster):
     workers = Workers(cluster.address())
@@ -464,15 +476,7 @@ def test_etcd_loses_its_data_and_the_cluster_begins_with_a_copy(cluster):
     argv = ["cluster", "init", "--config", str(leader.config)]
     done = subprocess.run([program("syncctl"), *argv], capture_output=True, text=True)
     assert done.returncode == 1 and f"`syncctl cluster init --from {leader.store}`" in done.stderr
-    assert "as generation 2" in seed(leader, leader.store)
-    for member in cluster.members:
-        member.start()
-    workers.first_grants(time.monotonic())
-    seen = workers.finish()
-    # What no copy had yet is lost.
-    seen.pushes = [push for push in seen.pushes if push.acknowledged < safe]
-    found = faults(seen, cluster.pushes("job"))
-    assert seen.pushes and not [fault for fault in found if not fault.startswith("invented")], found[:10]
+    begin_with_its_copy(cluster, leader, workers, safe)
     wait_until(
         lambda: all(member.page("/readyz")[0] == 200 for member in cluster.members),
         "all copies are there",
@@ -509,14 +513,7 @@ def test_etcd_is_restored_from_a_backup_and_one_copy_is_no_newer(cluster):
     for member in cluster.members:
         wait_until(lambda one=member: not one.is_up(), f"{member.name} ends")
         assert member.child.returncode == 3 and "etcd was set back" in member.log(), member.log()[-2000:]
-    assert "as generation 2" in seed(leader, leader.store)
-    for member in cluster.members:
-        member.start()
-    workers.first_grants(time.monotonic())
-    seen = workers.finish()
-    seen.pushes = [push for push in seen.pushes if push.acknowledged < safe]
-    found = faults(seen, cluster.pushes("job"))
-    assert seen.pushes and not [fault for fault in found if not fault.startswith("invented")], found[:10]
+    begin_with_its_copy(cluster, leader, workers, safe)
 
 
 def test_the_history_outlasts_a_rolling_restart_under_load(cluster):

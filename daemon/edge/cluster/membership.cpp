@@ -336,7 +336,7 @@ void Membership::note_others(const Answer& seen) {
   figures_->others_have = least;
 }
 
-// Whether a member has found that etcd lacks what its copy has: nobody may lead on then.
+// Whether a member's copy has entries that etcd lacks. Nobody may lead then.
 bool Membership::is_set_back(const Answer& seen, std::string& error) const {
   const KeyValue* item = seen.find(keys_.set_back());
   if (item == nullptr || !item->value.starts_with(std::to_string(config_.generation) + " ")) {

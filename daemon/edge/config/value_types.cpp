@@ -258,7 +258,7 @@ Type<std::vector<net::TcpAddress>> tcp_addresses() {
 Type<std::vector<net::TcpAddress>> reachable_addresses() {
   const auto read_one = [](const std::string& text, net::TcpAddress& address, std::string& why) {
     if (!net::parse_tcp_address(text, address, why)) return false;
-    if (address.port == 0) why = "nobody connects to port 0";
+    if (address.port == 0) why = "port 0 cannot be connected to";
     if (address.is_wildcard()) why = address.host + " is not one machine's address";
     return why.empty();
   };

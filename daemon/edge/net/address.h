@@ -19,7 +19,7 @@ struct TcpAddress {
   // True if only this machine can reach it: 127.0.0.0/8, ::1, or the name "localhost". Any other
   // name counts as reachable from outside, because only a look-up could tell.
   bool is_loopback() const;
-  // It stands for all addresses of a machine: 0.0.0.0 and ::.
+  // True for 0.0.0.0 and ::, which listen on all addresses of a machine.
   bool is_wildcard() const;
 
   bool operator==(const TcpAddress&) const = default;

@@ -220,15 +220,19 @@ class Saver:
             _log.warning("checkpoint %d: %s", number, error)
 
     def _remove_older(self) -> None:
-        """Whoever has saved them; with what one has left who was killed while it saved."""
+        """Those of all workers, and unfinished files of workers that were killed. Others may remove the same."""
         complete = self.worker.client.latest_checkpoint(self.worker.job, count=0).number
         job = re.escape(self.worker.job)
         names = re.compile(rf"\.?{job}-(\d+)(-\d+-(\d+of\d+|\d+ranks)\.ckpt(\.\d+)?|\.dcp)")
         for path in list(self.directory.iterdir()):
             found = names.fullmatch(path.name)
-            if found is not None and int(found[1]) < complete:
+            if found is None or int(found[1]) >= complete:
+                continue
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
                 with contextlib.suppress(OSError):
-                    _remove(path)
+                    path.unlink()
 
 
 class DcpSaver(Saver):
@@ -340,15 +344,9 @@ def _sync(path: pathlib.Path) -> None:
 
 def _remove(path: pathlib.Path) -> None:
     if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, onerror=_check_gone)
+        shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _check_gone(_: object, __: str, failure: tuple[Any, BaseException, Any]) -> None:
-    """Another worker may remove the same folder."""
-    if not isinstance(failure[1], FileNotFoundError):
-        raise failure[1]
 
 
 def _pauses(rank: int) -> Iterator[float]:
@@ -405,8 +403,8 @@ def on_sigterm(worker: Worker, wait: float = 20.0) -> None:
     """From now on a SIGTERM asks for a checkpoint, waits `wait` seconds at most until it is complete,
     leaves as preempted and ends the process with 143. One that was complete in the last 20 s, since the
     job's latest start, serves too: all workers may get the signal, and need not save one each. While the job
-    has lost a worker that has not saved its part, it ends at once; likewise under torchrun once the round that started this process is
-    broken or over: torchrun itself sends SIGTERM to all workers then.
+    has lost a worker that has not saved its part, it ends at once; likewise under torchrun once the round
+    that started this process is broken or over: torchrun itself sends SIGTERM to all workers then.
 
     A thread of its own takes the signal, because a handler of Python's never runs while the main
     thread is in a collective that hangs. Meanwhile the main thread must go on with its loop: it is
