@@ -46,8 +46,8 @@ TEST(EtcdUsers, ARoleEndsAtItsPrefix) {
   EXPECT_EQ(etcd->keep_alive(5, kTimeout).ttl, 60 * kSeconds);
   std::string error;
   EXPECT_TRUE(etcd->revoke(5, kTimeout, error)) << error;
-  std::string version;
-  EXPECT_TRUE(etcd->version(version, kTimeout, error)) << error;
+  cluster::Etcd::Status status;
+  EXPECT_TRUE(etcd->status(status, kTimeout, error)) << error;
 
   const std::string denied = "permission denied (PERMISSION_DENIED)";
   EXPECT_TRUE(is(Answer::Kind::kRefused, etcd->transact(just({put("/other/a", "1")}), 0, kTimeout),

@@ -60,9 +60,9 @@ TEST(EtcdSilence, EveryCallEndsWhileEtcdIsStopped) {
   SYNCD_NEEDS_ETCD();
   EtcdServers servers;
   const auto etcd = open_client(servers.options());
-  std::string text;
+  cluster::Etcd::Status status;
   std::string error;
-  ASSERT_TRUE(etcd->version(text, kTimeout, error)) << error;
+  ASSERT_TRUE(etcd->status(status, kTimeout, error)) << error;
   servers.stop();
   const Watch watch;
   EXPECT_TRUE(is(Answer::Kind::kUnknown, etcd->transact(just({get("a")}), 0, kSeconds),
@@ -71,7 +71,7 @@ TEST(EtcdSilence, EveryCallEndsWhileEtcdIsStopped) {
   EXPECT_FALSE(etcd->keep_alive(1, kSeconds).known);
   EXPECT_FALSE(etcd->revoke(1, kSeconds, error));
   EXPECT_NE(error.find(servers.endpoint()), std::string::npos) << error;
-  EXPECT_FALSE(etcd->version(text, kSeconds, error));
+  EXPECT_FALSE(etcd->status(status, kSeconds, error));
   EXPECT_TRUE(
       is(Answer::Kind::kUnknown, etcd->transact(just({get("a")}), 0, 0), "no time was left"));
   EXPECT_LT(watch.passed(), Milliseconds(5'000) + kLate);

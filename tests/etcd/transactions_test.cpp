@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -62,14 +63,24 @@ TEST(Etcd, PutsWhatComparesAllowAndGetsElse) {
   EXPECT_EQ(bytes.got.at(0).value, std::string("v\0\xfe", 3));
 }
 
-TEST(Etcd, NamesItsVersion) {
+TEST(Etcd, NamesItsVersionAndWhatItUses) {
   SYNCD_NEEDS_ETCD();
   EtcdServers servers;
   const auto etcd = open_client(servers.options());
-  std::string version;
+  cluster::Etcd::Status before;
   std::string error;
-  ASSERT_TRUE(etcd->version(version, kTimeout, error)) << error;
-  EXPECT_EQ(version.substr(0, 2), "3.");
+  ASSERT_TRUE(etcd->status(before, kTimeout, error)) << error;
+  EXPECT_EQ(before.version.substr(0, 2), "3.");
+  const std::string mebibyte(1 << 20, 'x');
+  ASSERT_TRUE(happened(etcd->transact(just({put("a", mebibyte)}), 0, kTimeout)));
+  // It counts what it has written, a tenth of a second later.
+  cluster::Etcd::Status now;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  do {
+    ASSERT_TRUE(etcd->status(now, kTimeout, error)) << error;
+  } while (now.used_bytes < before.used_bytes + mebibyte.size() &&
+           std::chrono::steady_clock::now() < end);
+  EXPECT_GE(now.used_bytes, before.used_bytes + mebibyte.size());
 }
 
 TEST(EtcdLease, CountsInSecondsAndIsGrantedOnce) {

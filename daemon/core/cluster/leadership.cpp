@@ -97,6 +97,7 @@ std::optional<Attempt> Leadership::next(Micros now) {
   }
   if (state_ == State::kFollows) {
     state_ = State::kCreates;
+    was_given_ = successor_ == member_;
     transaction.compares = {{keys_.leader(), 0}};
     if (condition_) transaction.compares.push_back(*condition_);
     transaction.then = {{Op::Kind::kPutOnLease, keys_.leader(), value_},

@@ -86,6 +86,8 @@ class Leadership {
   Transaction announce(const std::string& successor) const;
   // Whether the leader has announced this member.
   bool is_next() const { return leader_ && successor_ == member_; }
+  // Of who leads: whether the leader before gave it the shard.
+  bool was_given() const { return was_given_; }
   // Of who leads, and has stopped: gives the key up, to a member who takes it at once.
   Transaction hand_over(const std::string& successor) const;
   // Deletes the key, until the outcome is known.
@@ -127,7 +129,8 @@ class Leadership {
   std::string pin_;
   bool is_pin_new_ = false;  // it came while this member led
   std::string successor_;
-  std::string better_;  // than this member, who leads
+  bool was_given_ = false;  // when it created the key
+  std::string better_;      // than this member, who leads
   Micros better_since_ = 0;
 
   Micros not_before_ = INT64_MIN;

@@ -146,6 +146,10 @@ void of_member(const All& all, Samples& samples) {
                 {{"cluster_name", member->cluster}, {"shard", std::to_string(member->shard)}});
   }
 }
+template <auto Value>
+void of_leader(const All& all, Samples& samples) {
+  if (all.snapshot.member && all.snapshot.member->leads) of_member<Value>(all, samples);
+}
 constexpr Metric kMetrics[] = {
     // ---- the daemon
     {"syncd_build_info", "gauge", "version", "Always 1; its label says which version runs.",
@@ -246,7 +250,7 @@ constexpr Metric kMetrics[] = {
 
     // ---- the cluster
     {"syncd_cluster_leads", "gauge", "cluster_name, shard, member",
-     "Whether this member leads (1) or follows (0). Absent, with the next three: the daemon is no "
+     "Whether this member leads (1) or follows (0). Absent, with all that follow: the daemon is no "
      "member of a cluster.",
      [](const All& all, Samples& samples) {
        if (const auto& member = all.snapshot.member) {
@@ -267,6 +271,36 @@ constexpr Metric kMetrics[] = {
      of_member<[](const cluster::MemberView& member) {
        return member.last - std::min(member.copied, member.last);
      }>},
+    {"syncd_cluster_copies_set_aside", "gauge", "cluster_name, shard",
+     "Earlier copies of this member that lie beside its store, as STORE.set_aside-TIME.",
+     of_member<[](const cluster::MemberView& member) { return member.set_aside; }>},
+    {"syncd_cluster_take_overs_total", "counter", "cluster_name, shard, cause",
+     "Times that this member began to lead. given: by the leader before it, which stopped, or "
+     "which "
+     "balancing or an operator relieved; free: that one had gone, or there was none.",
+     [](const All& all, Samples& samples) {
+       if (const auto& member = all.snapshot.member) {
+         for (const bool given : {true, false}) {
+           samples.add(member->leads && member->was_given == given ? 1 : 0,
+                       {{"cluster_name", member->cluster},
+                        {"shard", std::to_string(member->shard)},
+                        {"cause", given ? "given" : "free"}});
+         }
+       }
+     }},
+    {"syncd_cluster_lease_left_seconds", "gauge", "cluster_name, shard",
+     "For how long this member may still answer if etcd says nothing any more. Absent, with the "
+     "next "
+     "two: it follows.",
+     of_leader<[](const cluster::MemberView& member) {
+       return static_cast<double>(member.lease_left) / 1e6;
+     }>},
+    {"syncd_cluster_etcd_used_bytes", "gauge", "cluster_name, shard",
+     "Bytes that etcd's database uses, as of a few seconds ago. 0: it has not said so yet.",
+     of_leader<[](const cluster::MemberView& member) { return member.etcd_bytes; }>},
+    {"syncd_cluster_etcd_quota_bytes", "gauge", "cluster_name, shard",
+     "What it may come to (cluster.etcd_quota_bytes). Above 60 % pushes are refused.",
+     of_leader<[](const cluster::MemberView& member) { return member.etcd_quota_bytes; }>},
 
     // ---- all jobs
     {"syncd_jobs", "gauge", "", "Jobs that are not stopped.",

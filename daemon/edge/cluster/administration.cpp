@@ -2,16 +2,22 @@
 #include "daemon/edge/cluster/administration.h"
 
 #include <fmt/format.h>
+#include <openssl/evp.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
+#include <cstring>
 #include <iterator>
+#include <new>
 #include <set>
 #include <tuple>
 
 #include "daemon/core/cluster/format.h"
 #include "daemon/core/cluster/take_over.h"
 #include "daemon/edge/cluster/random_number.h"
+#include "daemon/edge/config/settings.h"
+#include "daemon/edge/net/admission.h"
 #include "proto/transport/secret_file.h"
 
 namespace syncd::cluster {
@@ -32,6 +38,29 @@ bool etcd_options(const config::Config& config, EtcdOptions& options, std::strin
   }
   while (options.password.ends_with('\n')) options.password.pop_back();
   return true;
+}
+
+std::uint64_t auth_hash(const config::Config& config) {
+  constexpr std::string_view token_file = "auth.token_file";  // which says what, not where
+  std::string text;
+  for (const config::Setting& setting : config::settings()) {
+    if (setting.section() != "auth" || setting.key == token_file) continue;
+    text += fmt::format("{} = {}\n", setting.key, setting.show(config));
+  }
+  std::string tokens;
+  std::string ignored;
+  const std::string& file = config.auth.token_file;
+  if (!file.empty() && !read_secret_file(file, net::kTokenFileBytesMax, tokens, ignored)) return 0;
+  text += tokens;
+  wipe(tokens);
+  std::array<std::uint8_t, EVP_MAX_MD_SIZE> digest{};
+  if (EVP_Digest(text.data(), text.size(), digest.data(), nullptr, EVP_sha256(), nullptr) != 1) {
+    throw std::bad_alloc();
+  }
+  wipe(text);
+  std::uint64_t hash = 0;
+  std::memcpy(&hash, digest.data(), sizeof(hash));
+  return std::max<std::uint64_t>(hash, 1);
 }
 
 std::uint32_t port_gap(const config::Config& config) {
@@ -175,7 +204,7 @@ bool read_shard(Etcd& etcd, const ShardKeys& keys, Micros timeout, ShardStatus& 
     if (!item.key.starts_with(members) || !decode(item.value, member)) continue;
     status.members.push_back({item.key.substr(members.size()), member.version, member.addresses,
                               member.copies.empty() ? 0 : member.copies.front(),
-                              member.unfit.empty()});
+                              member.unfit.empty(), member.format, member.auth_hash});
   }
   return true;
 }
@@ -201,6 +230,7 @@ bool read_status(Etcd& etcd, const std::string& name, Micros timeout, ClusterSta
   Revision created = 0;
   if (!read_config(etcd, name, timeout, config, created, error)) return false;
   status.generation = config.generation;
+  status.format = config.format;
   for (Shard shard = 0; shard < config.shards; ++shard) {
     if (!read_shard(etcd, ShardKeys(name, shard), timeout, status.shards.emplace_back(), error)) {
       return false;
@@ -221,6 +251,27 @@ bool set_draining(Etcd& etcd, const std::string& name, const std::string& member
   return read_config(etcd, name, timeout, config, created, error) &&
          mark(etcd, name, created, draining_key(name, member), drains ? "drains" : "", timeout,
               error);
+}
+
+bool raise_format(Etcd& etcd, const std::string& name, std::uint32_t from, std::uint32_t to,
+                  Micros timeout, std::string& error) {
+  Config config;
+  Revision created = 0;
+  if (!read_config(etcd, name, timeout, config, created, error)) return false;
+  if (config.format == to) return true;
+  const std::string changed = "somebody else has changed the cluster meanwhile: look again";
+  if (config.format != from) {
+    error = changed;
+    return false;
+  }
+  const std::string key = config_key(name);
+  Config raised = config;
+  raised.format = to;
+  const Answer answer = etcd.transact(
+      {{{key, 0, encode(config)}}, {{Op::Kind::kPut, key, encode(raised)}}, {}}, 0, timeout);
+  if (answer.kind == Answer::Kind::kThen) return true;
+  error = answer.kind == Answer::Kind::kElse ? changed : answer.error;
+  return false;
 }
 
 bool set_pin(Etcd& etcd, const std::string& name, Shard shard, const std::string& member,

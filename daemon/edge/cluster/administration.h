@@ -17,6 +17,10 @@ bool etcd_options(const config::Config& config, EtcdOptions& options, std::strin
 // "4 shards: 0 to 3".
 std::string shards_text(std::uint32_t shards);
 
+// Of the rules by which clients are admitted, with the tokens: members whose numbers differ may
+// treat a client differently. 0: the tokens cannot be read.
+std::uint64_t auth_hash(const config::Config& config);
+
 // Between the ports that a member listens on, to which each shard's process adds its number.
 std::uint32_t port_gap(const config::Config& config);
 // Whether that is enough for so many shards. False, with a sentence in `error`.
@@ -44,6 +48,8 @@ struct ShardStatus {
     std::vector<std::string> addresses;
     std::uint64_t copy = 0;  // the last entry that its copy has; a few seconds old
     bool can_lead = true;
+    std::uint32_t format = 0;     // of records: the highest that it reads
+    std::uint64_t auth_hash = 0;  // see above; 0: it is not known
   };
   std::string leader;  // empty: none
   std::int64_t term = 0;
@@ -54,6 +60,7 @@ struct ShardStatus {
 };
 struct ClusterStatus {
   std::uint64_t generation = 0;
+  std::uint32_t format = 0;  // of records: nobody writes a higher one
   std::vector<ShardStatus> shards;
   std::vector<std::string> draining;  // members, also such as are not there
 };
@@ -65,6 +72,10 @@ bool read_status(Etcd& etcd, const std::string& name, Micros timeout, ClusterSta
 // need not be there. False, with a sentence in `error`: there is no such cluster, or etcd did not
 // answer.
 bool set_draining(Etcd& etcd, const std::string& name, const std::string& member, bool drains,
+                  Micros timeout, std::string& error);
+// From now on members write records of format `to`, and who cannot read it does not take part.
+// False likewise; or it is not `from` any more.
+bool raise_format(Etcd& etcd, const std::string& name, std::uint32_t from, std::uint32_t to,
                   Micros timeout, std::string& error);
 // The shard's leader hands it over to the member, who keeps it whenever it is there; empty: it goes
 // to any. False likewise; or there is no such shard.

@@ -11,6 +11,7 @@
 
 #include "daemon/edge/cluster/log_records.h"
 #include "proto/base/clock.h"
+#include "proto/base/file.h"
 
 namespace syncd::cluster {
 namespace {
@@ -19,7 +20,21 @@ namespace {
 constexpr Micros kDiskTimeout = 20'000'000;
 constexpr Micros kProgressEvery = 1'000'000;
 
+// Behind a copy's path, and before the time.
+const std::string kSetAside = ".set_aside-";
+
 }  // namespace
+
+std::uint64_t count_set_aside(const std::string& path) {
+  const std::string prefix = std::filesystem::path(path).filename().string() + kSetAside;
+  std::uint64_t count = 0;
+  std::error_code ignored;
+  std::filesystem::directory_iterator beside(parent_of(path), ignored);
+  for (; !ignored && beside != std::filesystem::end(beside); beside.increment(ignored)) {
+    if (beside->path().filename().string().starts_with(prefix)) ++count;
+  }
+  return count;
+}
 
 std::string to_text(const Stamp& stamp) {
   std::string text;
@@ -155,7 +170,7 @@ bool Copy::take_all(const Config& config, const TakeOver& read, std::string& err
 bool Copy::set_store_aside(std::string& error) {
   if (!store_->close(kDiskTimeout, error)) return false;
   store_.reset();
-  set_aside_ = fmt::format("{}.set_aside-{}", options_.path, wall_clock_us() / 1'000'000);
+  set_aside_ = fmt::format("{}{}{}", options_.path, kSetAside, wall_clock_us() / 1'000'000);
   std::error_code code;
   std::filesystem::rename(options_.path, set_aside_, code);
   if (!code) return true;

@@ -33,6 +33,9 @@ struct Stamp {
 std::string to_text(const Stamp& stamp);
 bool parse_stamp(const std::string& text, Stamp& stamp);
 
+// Copies that were set aside beside this one, and that nobody has removed yet.
+std::uint64_t count_set_aside(const std::string& path);
+
 class Copy {
  public:
   // The bytes of a snapshot. False, with a sentence in `error`: etcd did not answer, or a later

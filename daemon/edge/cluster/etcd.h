@@ -51,8 +51,13 @@ class Etcd {
   // Deletes the lease's keys. True: it is done, or there was no such lease.
   virtual bool revoke(LeaseId lease, Micros timeout, std::string& error) = 0;
 
-  // "3.5.16", of the endpoint that answers first.
-  virtual bool version(std::string& version, Micros timeout, std::string& error) = 0;
+  // Of the endpoint that answers first.
+  struct Status {
+    std::string version = {};  // "3.5.16"
+    // Of its database, without pages that are free to be written anew.
+    std::uint64_t used_bytes = 0;
+  };
+  virtual bool status(Status& status, Micros timeout, std::string& error) = 0;
 };
 
 // Makes the one of the module that speaks gRPC. Null, with a sentence in `error`: the module is not

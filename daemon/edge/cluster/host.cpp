@@ -117,6 +117,8 @@ bool Host::follow(uv_loop_t* loop, OnEnd on_end, std::string& error) {
   member.port_gap = port_gap(config_);
   member.lease = config_.cluster.lease_us;
   member.old_etcd = config_.cluster.old_etcd;
+  member.etcd_quota_bytes = config_.cluster.etcd_quota_bytes;
+  member.auth_hash = auth_hash(config_);
   member.store = options_.store;
   member.log = options_.log;
   member.unfit_for = unfit_for_ = take_unfit_for();
@@ -137,6 +139,10 @@ bool Host::follow(uv_loop_t* loop, OnEnd on_end, std::string& error) {
   uv_close(reinterpret_cast<uv_handle_t*>(&ended_), nullptr);
   error = "cannot start the thread that follows: " + error;
   return false;
+}
+
+void Host::reloaded(const config::Config& config) {
+  membership_->set_auth_hash(auth_hash(config));
 }
 
 // The thread that follows.

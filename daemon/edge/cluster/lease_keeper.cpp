@@ -39,9 +39,9 @@ LeaseKeeper::~LeaseKeeper() {
   thread_.join();
 }
 
-bool LeaseKeeper::may_grant() const {
+Micros LeaseKeeper::left() const {
   const std::lock_guard lock(mutex_);
-  return lease_.may_grant(read_clocks());
+  return lease_.left(read_clocks());
 }
 
 bool LeaseKeeper::is_lost() const {

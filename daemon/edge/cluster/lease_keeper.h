@@ -35,7 +35,9 @@ class LeaseKeeper {
   // ---- any thread
 
   LeaseId id() const { return id_; }
-  bool may_grant() const;
+  bool may_grant() const { return left() > 0; }
+  // For how long it may.
+  Micros left() const;
   // etcd has said that there is no such lease: it does not come back.
   bool is_lost() const;
   // The loop has turned. If it has not for a third of the lease, the lease is not kept alive: a

@@ -18,6 +18,12 @@ struct MemberView {
   std::uint64_t copied = 0;  // the last entry that this member's copy has
   // Why it could not lead now. Empty: it leads, or could.
   std::string problem;
+  std::uint64_t set_aside = 0;  // copies that lie beside it
+  // Of who leads.
+  bool was_given = false;        // by the leader before; else that one had gone
+  std::int64_t lease_left = 0;   // for so long it may still grant, in microseconds
+  std::uint64_t etcd_bytes = 0;  // of etcd's database; 0: not known yet
+  std::uint64_t etcd_quota_bytes = 0;
 };
 
 }  // namespace syncd::cluster

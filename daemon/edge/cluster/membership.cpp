@@ -45,10 +45,18 @@ constexpr Micros kAwayFor = 600'000'000;
 constexpr Index kSampledEntries = 64;
 // Who leads the other shards: each leader reads all of them.
 constexpr Micros kLookAroundEvery = 1'000'000;
+// At its peak a leader puts some 3 MB/s into etcd.
+constexpr Micros kLookAtRoomEvery = 5'000'000;
 // A leader that cannot write its copy for so long gives the shard to a member that can.
 constexpr Micros kCopyFailsFor = 3'000'000;
 // The same of a disk that says nothing.
 constexpr Micros kCopyHangsFor = 10'000'000;
+
+// But for the format, which operators raise while members run.
+bool is_same(const Config& one, Config other) {
+  other.format = one.format;
+  return one == other;
+}
 
 // Holds the lease of this member's previous process. A start revokes that lease, so that the other
 // members need not wait for its end.
@@ -92,6 +100,9 @@ Membership::Membership(MembershipOptions options, Etcd& etcd)
   view_.member = options_.member;
   view_.shard = options_.shard;
   view_.problem = "it has not reached etcd yet";
+  view_.etcd_quota_bytes = options_.etcd_quota_bytes;
+  view_.set_aside = count_set_aside(options_.store.path);
+  auth_hash_ = options_.auth_hash;
 }
 
 Membership::~Membership() = default;
@@ -123,14 +134,14 @@ void Membership::say_problem(const std::string& problem) {
 // ---- until it follows
 
 bool Membership::check_etcd(bool& is_usable, std::string& error) {
-  std::string version;
+  Etcd::Status status;
   std::string problem;
-  is_usable = etcd_.version(version, call_timeout(), problem);
+  is_usable = etcd_.status(status, call_timeout(), problem);
   if (!is_usable) {
     say_problem(problem);
     return true;
   }
-  return is_new_enough(version, options_.old_etcd, error);
+  return is_new_enough(status.version, options_.old_etcd, error);
 }
 
 bool Membership::read_config(const Answer& answer, std::string& error) {
@@ -161,7 +172,7 @@ bool Membership::read_config(const Answer& answer, std::string& error) {
         "several shards, must be told one: set cluster.advertise to HOST:PORT",
         options_.cluster);
     is_misconfigured_ = true;
-  } else if (copy_ != nullptr && config != config_) {
+  } else if (copy_ != nullptr && !is_same(config, config_)) {
     error = "cluster '" + options_.cluster + "' was set up anew: start this member again";
   } else {
     config_ = config;
@@ -320,20 +331,36 @@ Leadership::View Membership::view_of(const Answer& seen) const {
   return view;
 }
 
-// What the log must keep for them.
+// What the log must keep for them; and whether clients will find the same rules there.
 void Membership::note_others(const Answer& seen) {
   for (const KeyValue& item : seen.got) {
     Member other;
     if (!item.key.starts_with(keys_.members()) || !decode(item.value, other)) continue;
     const std::string name = item.key.substr(keys_.members().size());
-    if (name != options_.member) {
-      others_[name] = {other.copies.empty() ? 0 : other.copies.front(), now()};
-    }
+    if (name == options_.member) continue;
+    others_[name] = {other.copies.empty() ? 0 : other.copies.front(), now()};
+    compare_auth(name, other.auth_hash);
   }
   std::erase_if(others_, [&](const auto& one) { return now() - one.second.second > kAwayFor; });
   Index least = others_.empty() ? 0 : UINT64_MAX;
   for (const auto& [name, one] : others_) least = std::min(least, one.first);
   figures_->others_have = least;
+}
+
+// Of a member whose rules could not be read, or of an earlier version, nothing is known: 0.
+void Membership::compare_auth(const std::string& member, std::uint64_t hash) {
+  const std::uint64_t mine = auth_hash_;
+  if (hash == 0 || mine == 0 || hash == mine) {
+    auth_told_.erase(member);
+    return;
+  }
+  if (std::exchange(auth_told_[member], hash) == hash) return;
+  say(LogLevel::kWarn, "auth_differs",
+      {{"member", options_.member},
+       {"other", member},
+       {"hint",
+        "[auth] or its tokens differ, so that clients may be refused after a take-over: make them "
+        "the same, and restart who follows"}});
 }
 
 // Whether a member's copy has entries that etcd lacks. Nobody may lead then.
@@ -368,6 +395,7 @@ bool Membership::register_member(const Answer& seen, std::string& error) {
   value.process = process_;
   value.version = options_.version;
   value.addresses = options_.addresses;
+  value.auth_hash = auth_hash_;
   value.copies = {view_.leads ? figures_->copied.load() : copied()};
   value.draining = is_draining(seen, options_.member);
   const bool is_fit = take_up_problem_told_.empty() && !leadership_->is_unfit(now());
@@ -389,7 +417,10 @@ bool Membership::register_member(const Answer& seen, std::string& error) {
                         there.addresses.empty() ? "an unknown address" : there.addresses.front());
     return false;
   }
-  const bool moved = mine == nullptr || mine->value != encode(value);
+  // It is put again while etcd fills: pages that it no longer needs count until something is
+  // written.
+  const bool fills = cluster::fills(figures_->etcd_bytes, options_.etcd_quota_bytes);
+  const bool moved = fills || mine == nullptr || mine->value != encode(value);
   if (!moved || (mine != nullptr && now() - registered_at_ < kTellProgressEvery)) return true;
   Transaction put;
   put.compares = {mine == nullptr ? Compare{key_, 0} : Compare{key_, mine->created}};
@@ -448,6 +479,8 @@ MemberView Membership::view() const {
     view.first = figures_->first;
     view.last = figures_->last;
     view.copied = figures_->copied;
+    view.lease_left = keeper_->left();
+    view.etcd_bytes = figures_->etcd_bytes;
   } else if (view.problem.empty() && now() - looked_at_ > kStallLeases * options_.lease) {
     view.problem = "it has not read the cluster's state for a while";
   }
@@ -486,6 +519,9 @@ bool Membership::take_up(const TakeOver& read, bool& is_up, std::string& error) 
          {"hint",
           "it is of an earlier generation, or ended before the cluster's log begins: what only it "
           "has is in there"}});
+    const std::uint64_t count = count_set_aside(options_.store.path);
+    const std::lock_guard lock(view_mutex_);
+    view_.set_aside = count;
   }
   is_up = took == Copy::Took::kAll;
   if (took == Copy::Took::kSetBack) tell_set_back();
@@ -571,6 +607,7 @@ bool Membership::lead(std::unique_ptr<store::Store>& store, std::string& error) 
   ShardStore::Options options{keys_, config_, term, process_, call_timeout(), {}, {}, {}, figures_};
   options.limits = LogLimits{}.for_one_of(config_.shards);
   options.unread_bytes = unread_bytes(read);
+  options.etcd_quota_bytes = options_.etcd_quota_bytes;
   options.describe = "cluster " + options_.cluster + " (copy: " + options_.store.path + ")";
   options.log = options_.log;
   options.on_deposed = [this](const std::string& reason, bool is_unfit) {
@@ -579,10 +616,12 @@ bool Membership::lead(std::unique_ptr<store::Store>& store, std::string& error) 
   say(LogLevel::kInfo, "leads",
       {{"cluster", options_.cluster},
        {"term", fmt::format("{}.{}", term.generation, term.revision)},
-       {"entry", std::to_string(read.tail.index)}});
+       {"entry", std::to_string(read.tail.index)},
+       {"given", leadership_->was_given() ? "true" : "false"}});
   store = std::make_unique<ShardStore>(std::move(options), read, etcd_, std::move(copy));
   const std::lock_guard lock(view_mutex_);
   view_.leads = true;
+  view_.was_given = leadership_->was_given();
   view_.leader = options_.member;
   view_.term = term.revision;
   view_.problem.clear();
@@ -611,6 +650,7 @@ std::string Membership::attend(const std::function<bool()>& is_stopped,
   Index copied = 0;
   Micros copied_at = now();
   Micros next_look_around = 0;
+  Micros next_look_at_room = 0;
   for (Micros next_look = 0; !is_stopped();
        std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
     const bool goes = is_going();
@@ -618,6 +658,12 @@ std::string Membership::attend(const std::function<bool()>& is_stopped,
     next_look = now() + poll;
     if (figures_->copied == figures_->last || figures_->copied != copied) copied_at = now();
     copied = figures_->copied;
+    if (!goes && now() >= next_look_at_room) {
+      next_look_at_room = now() + kLookAtRoomEvery;
+      Etcd::Status status;
+      std::string ignored;  // etcd is asked again
+      if (etcd_.status(status, call_timeout(), ignored)) figures_->etcd_bytes = status.used_bytes;
+    }
     const Answer seen = ask();
     std::string problem;  // whether it leads is decided by its lease, and by each append
     if (seen.kind == Answer::Kind::kThen && is_set_back(seen, problem)) depose(problem);

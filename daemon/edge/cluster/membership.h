@@ -38,7 +38,9 @@ struct MembershipOptions {
   std::vector<std::string> addresses;  // how clients reach it when it leads: "tls:node-a:7117"
   bool is_hidden = false;              // they are a guess: it listens on all addresses
   Micros lease = 5'000'000;
-  bool old_etcd = false;                    // 3.4 is accepted
+  bool old_etcd = false;  // 3.4 is accepted
+  std::uint64_t etcd_quota_bytes = UINT64_MAX;
+  std::uint64_t auth_hash = 0;              // see auth_hash() in administration.h
   store::Options store;                     // of the copy
   std::function<void(const LogLine&)> log;  // any thread
   // Of an earlier process, which etcd refused an entry: it leads only after so long.
@@ -73,8 +75,10 @@ class Membership {
   // After kFailed: what is wrong is in this member's configuration.
   bool is_misconfigured() const { return is_misconfigured_; }
 
-  // Any thread.
+  // Any thread, but for who leads: then the loop's.
   MemberView view() const;
+  // Any thread: the rules by which clients are admitted have been read anew.
+  void set_auth_hash(std::uint64_t hash) { auth_hash_ = hash; }
   // The cluster's shards. Of who leads.
   Shard shards() const { return config_.shards; }
   // How clients reach the leader of another shard: "tls:node-b:7120,tcp:..."; empty: nobody leads
@@ -112,6 +116,7 @@ class Membership {
   bool is_set_back(const Answer& seen, std::string& error) const;
   void tell_set_back();
   void note_others(const Answer& seen);
+  void compare_auth(const std::string& member, std::uint64_t hash);
   bool fetch(JobId job, const Pointer& pointer, std::string& bytes, std::string& error);
   void tell_behind(const std::string& problem);
   bool take_turn(std::unique_ptr<store::Store>& store, std::string& error);
@@ -138,7 +143,9 @@ class Membership {
   Micros registered_at_ = 0;
   // Of each other member: how far its copy has come, and when that was seen last.
   std::map<std::string, std::pair<Index, Micros>> others_;
-  Nonce other_;  // another process that has this member's name
+  std::atomic<std::uint64_t> auth_hash_{0};
+  std::map<std::string, std::uint64_t> auth_told_;  // that differ, by member
+  Nonce other_;                                     // another process that has this member's name
   Micros other_since_ = 0;
   // What the log said last.
   std::string leader_told_;

@@ -20,6 +20,7 @@ namespace {
 constexpr std::chrono::milliseconds kRetryAfter(50);
 // Entries that the copy has yet to take.
 constexpr std::size_t kToCopyMax = 64;
+constexpr std::chrono::seconds kTellOfRoomEvery(1);
 // Jobs that are asked for a snapshot at one time.
 constexpr std::size_t kWantedAtOnce = 64;
 
@@ -159,6 +160,7 @@ void ShardStore::run() noexcept {
 
 void ShardStore::append_all() {
   while (true) {
+    tell_of_room();
     take_submitted();
     hand_to_copy();
     remove_covered();
@@ -188,7 +190,7 @@ bool ShardStore::wait_for_work() {
   lock.unlock();
   tell(problem);
   lock.lock();
-  wake_.wait(lock, [this] {
+  wake_.wait_for(lock, kTellOfRoomEvery, [this] {
     return !queue_.empty() || !removed_.jobs.empty() || copy_moved_ || give_up_;
   });
   copy_moved_ = false;
@@ -287,6 +289,33 @@ void ShardStore::settle(std::int64_t took_us) {
   }
   report.commit_us = took_us;
   report.wants_snapshot = wanted_snapshots();
+  pass_on(std::move(report));
+}
+
+// What is not a push is appended all the same, and the log's beginning is removed.
+std::string ShardStore::room_problem() const {
+  if (!fills(options_.figures->etcd_bytes, options_.etcd_quota_bytes)) return {};
+  return fmt::format(
+      "etcd has come to 60 % of its quota of {} MiB (cluster.etcd_quota_bytes): pushes are refused "
+      "until it has compacted itself",
+      options_.etcd_quota_bytes >> 20);
+}
+
+void ShardStore::tell_of_room() {
+  std::string problem = room_problem();
+  if (problem == room_told_) return;
+  if (problem.empty()) {
+    options_.log({LogLevel::kInfo, "etcd_has_room", {{"log", describe()}}});
+  } else {
+    options_.log({LogLevel::kWarn, "etcd_fills", {{"log", describe()}, {"reason", problem}}});
+  }
+  room_told_ = std::move(problem);
+  pass_on({});
+}
+
+void ShardStore::pass_on(store::CommitReport&& report) {
+  const std::lock_guard lock(reports_);
+  report.error = room_problem();
   callback_(report);
 }
 
@@ -388,7 +417,7 @@ void ShardStore::on_copied(const store::CommitReport& report) {
   if (report.removed.empty() && report.failure == nullptr) return;
   passed_on.removed = report.removed;
   passed_on.failure = report.failure;
-  callback_(passed_on);
+  pass_on(std::move(passed_on));
 }
 
 }  // namespace syncd::cluster

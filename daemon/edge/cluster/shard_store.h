@@ -53,7 +53,14 @@ struct LogFigures {
   std::atomic<bool> copy_fails{false};  // it cannot be written now
   // The last entry that the copies of all other members have; 0: there is no other one.
   std::atomic<Index> others_have{UINT64_MAX};
+  std::atomic<std::uint64_t> etcd_bytes{0};  // of its database; 0: not known yet
 };
+
+// Whether etcd has come so close to its quota that pushes are refused: at the quota it takes
+// nothing at all, not even what makes room.
+inline bool fills(std::uint64_t bytes, std::uint64_t quota_bytes) {
+  return bytes > quota_bytes / 10 * 6;
+}
 
 class ShardStore final : public store::Store {
  public:
@@ -71,6 +78,7 @@ class ShardStore final : public store::Store {
     std::shared_ptr<LogFigures> figures = std::make_shared<LogFigures>();
     LogLimits limits = {};
     std::size_t unread_bytes = 0;  // of the entries that `read` leaves out, about
+    std::uint64_t etcd_quota_bytes = UINT64_MAX;
   };
 
   // `copy` has what `read` says, and nothing else was done with it. `etcd` must outlive the store.
@@ -133,6 +141,9 @@ class ShardStore final : public store::Store {
   void add_removed(const RemovedJobs& removed);
   void note_unread(const store::RecoveredJob& job);
   void settle(std::int64_t took_us);
+  void tell_of_room();
+  std::string room_problem() const;
+  void pass_on(store::CommitReport&& report);
   void hand_to_copy();
   void remove_covered();
   bool is_covered(const LogEntry& entry) const;
@@ -164,8 +175,10 @@ class ShardStore final : public store::Store {
   std::map<JobId, Sequence> pointers_;   // the latest that can be read from etcd
   std::map<JobId, Sequence> asked_;      // for one that covers this sequence
   std::string problem_;
+  std::string room_told_;
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex reports_;  // held while one is made and passed on
+  std::mutex mutex_;    // guards what follows
   std::condition_variable wake_;
   std::condition_variable idle_;
   std::deque<Submitted> queue_;

@@ -68,7 +68,8 @@ struct Config {
     std::string password_file;
     Micros lease_us = 5'000'000;
     bool old_etcd = false;
-    std::uint32_t shard = 0;                  // that this process serves or follows
+    std::uint64_t etcd_quota_bytes = std::uint64_t{2} << 30;  // etcd's own default
+    std::uint32_t shard = 0;                                  // that this process serves or follows
     std::vector<net::TcpAddress> advertised;  // how clients reach it; empty: as it listens
 
     std::string member_name() const { return member.empty() ? this_host() : member; }

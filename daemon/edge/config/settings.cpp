@@ -189,6 +189,11 @@ std::vector<Setting> make_settings() {
           "cluster.lease", span(kLeaseMin, kLeaseMax),
           "How long the cluster waits for a leader that is not heard; workers wait no longer"),
       row<&Config::cluster, &Cluster::old_etcd>("cluster.etcd_old", boolean(), "Accept etcd 3.4"),
+      row<&Config::cluster, &Cluster::etcd_quota_bytes>(
+          "cluster.etcd_quota_bytes", number<std::uint64_t>(64 * kMiB, kTiB),
+          "What etcd's database may come to, as etcd's --quota-backend-bytes says. Above 60 % of "
+          "it "
+          "pushes are refused, because a full etcd takes nothing, not even what makes room"),
       row<&Config::cluster, &Cluster::shard>(
           "cluster.shard", number<std::uint32_t>(0, kShardsMax - 1),
           "The shard that this process is for, of a cluster whose jobs are spread over several. It "

@@ -351,7 +351,7 @@ class EtcdClient : public Etcd {
     return false;
   }
 
-  bool version(std::string& version, Micros timeout, std::string& error) override {
+  bool status(Status& status, Micros timeout, std::string& error) override {
     pb::StatusResponse response;
     const Outcome outcome = simply([&] {
       return ask(Budget(timeout, silence()), Sent::kOnEach,
@@ -359,7 +359,10 @@ class EtcdClient : public Etcd {
                    return link.maintenance.Status(&context, pb::StatusRequest(), &response);
                  });
     });
-    if (outcome.ok()) version = response.version();
+    if (outcome.ok()) {
+      status.version = response.version();
+      status.used_bytes = static_cast<std::uint64_t>(response.dbsizeinuse());
+    }
     error = outcome.error;
     return outcome.ok();
   }

@@ -15,8 +15,6 @@
 namespace syncd::net {
 namespace {
 
-constexpr std::size_t kTokenFileBytesMax = 1024 * 1024;
-
 // A name of a certificate has up to 255.
 constexpr std::size_t kIdentityTextBytes = 512;
 

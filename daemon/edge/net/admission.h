@@ -43,6 +43,7 @@ struct AdmissionRules {
   }
 };
 
+inline constexpr std::size_t kTokenFileBytesMax = 1024 * 1024;
 inline constexpr std::size_t kTokenBytesMin = 16;
 inline constexpr std::size_t kTokensMax = 1024;
 

@@ -94,13 +94,11 @@ void CommitGate::report(const store::CommitReport& report) {
     removed_.push_back(removed);
   }
   wanted_.insert(wanted_.end(), report.wants_snapshot.begin(), report.wants_snapshot.end());
-  if (!report.removed.empty()) {
-    // No commit.
-  } else if (report.error.empty()) {
+  if (report.batches > 0) {
     figures_.commit_time.add(report.commit_us);
     figures_.commit_records.add(static_cast<std::int64_t>(report.records), kBatchBounds);
     records_committed_ += report.records;
-  } else {
+  } else if (!report.error.empty()) {
     ++figures_.failures;
   }
   fresh_.store(true, std::memory_order_release);

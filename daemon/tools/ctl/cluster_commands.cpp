@@ -100,6 +100,7 @@ nlohmann::json json_of(const cluster::ShardStatus& shard) {
   for (const auto& member : shard.members) {
     members.push_back({{"name", member.name},
                        {"version", member.version},
+                       {"format", member.format},
                        {"addresses", member.addresses},
                        {"copy", member.copy},
                        {"can_lead", member.can_lead}});
@@ -108,7 +109,37 @@ nlohmann::json json_of(const cluster::ShardStatus& shard) {
           {"last", shard.last},     {"pin", shard.pin},   {"members", members}};
 }
 
-void print_json(const std::string& name, const cluster::ClusterStatus& status) {
+// After a take-over such members would not treat all clients as the leader does.
+void warn_of_auth(const cluster::ClusterStatus& status) {
+  std::map<std::uint64_t, std::set<std::string>> members;
+  for (const auto& shard : status.shards) {
+    for (const auto& member : shard.members) {
+      if (member.auth_hash != 0) members[member.auth_hash].insert(member.name);
+    }
+  }
+  if (members.size() < 2) return;
+  std::vector<std::string> alike;
+  for (const auto& [hash, names] : members) {
+    alike.push_back(fmt::format("{}", fmt::join(names, ", ")));
+  }
+  std::cout << fmt::format(
+      "warning: [auth] or its tokens differ: {}: make them the same, and restart who follows\n",
+      fmt::join(alike, " from "));
+}
+
+// At its quota it takes nothing.
+void print(const cluster::Etcd::Status& etcd, std::uint64_t quota_bytes) {
+  constexpr double kMiB = 1 << 20;
+  std::cout << fmt::format("etcd {}, {:.1f} of {} MiB\n", etcd.version,
+                           static_cast<double>(etcd.used_bytes) / kMiB, quota_bytes >> 20);
+  if (etcd.used_bytes < quota_bytes / 2) return;
+  std::cout
+      << "warning: etcd fills, and above 60 % of its quota pushes are refused: does it run with "
+         "--auto-compaction-retention=1m?\n";
+}
+
+void print_json(const std::string& name, const cluster::ClusterStatus& status,
+                const cluster::Etcd::Status& etcd) {
   nlohmann::json json;
   if (status.shards.size() == 1) {
     json = json_of(status.shards.front());
@@ -117,6 +148,8 @@ void print_json(const std::string& name, const cluster::ClusterStatus& status) {
   }
   json["cluster"] = name;
   json["generation"] = status.generation;
+  json["format"] = status.format;
+  json["etcd_bytes"] = etcd.used_bytes;
   json["draining"] = status.draining;
   std::cout << json.dump() << '\n';
 }
@@ -156,9 +189,9 @@ std::unique_ptr<cluster::Etcd> reach(const Options& options, config::Config& con
   auto etcd = open(options, config, code);
   const Micros timeout = options.timeout_ms * 1000;
   std::string error;
-  std::string version;
+  cluster::Etcd::Status ignored;
   if (etcd == nullptr) return nullptr;
-  if (!etcd->version(version, timeout, error)) {
+  if (!etcd->status(ignored, timeout, error)) {
     code = complain(kExitUnreachable, error);
   } else if (!cluster::read_status(*etcd, config.cluster.name, timeout, status, error)) {
     code = complain(kExitRefused, error);
@@ -197,11 +230,11 @@ int run_cluster_init(const Options& options) {
   const auto etcd = open(options, config, code);
   if (etcd == nullptr) return code;
   std::string error;
-  std::string version;
-  if (!etcd->version(version, options.timeout_ms * 1000, error)) {
+  cluster::Etcd::Status asked;
+  if (!etcd->status(asked, options.timeout_ms * 1000, error)) {
     return complain(kExitUnreachable, error);
   }
-  if (!cluster::is_new_enough(version, config.cluster.old_etcd, error)) {
+  if (!cluster::is_new_enough(asked.version, config.cluster.old_etcd, error)) {
     return complain(kExitUsage, error);
   }
   if (!options.from_store.empty()) return init_from(options, config, *etcd);
@@ -242,18 +275,24 @@ int run_cluster_status(const Options& options) {
   if (!cluster::read_status(*etcd, config.cluster.name, options.timeout_ms * 1000, status, error)) {
     return complain(kExitUnreachable, error);
   }
+  cluster::Etcd::Status asked;
+  if (!etcd->status(asked, options.timeout_ms * 1000, error)) {
+    return complain(kExitUnreachable, error);
+  }
   if (options.json) {
-    print_json(config.cluster.name, status);
+    print_json(config.cluster.name, status, asked);
     return kExitOk;
   }
   std::cout << fmt::format(
       "cluster {}, generation {}{}\n", config.cluster.name, status.generation,
       status.shards.size() == 1 ? "" : fmt::format(", {} shards", status.shards.size()));
+  print(asked, config.cluster.etcd_quota_bytes);
   for (const std::string& member : status.draining) {
     std::cout << fmt::format("member '{}' is drained\n", member);
   }
   for (std::size_t shard = 0; shard < status.shards.size(); ++shard) print(status, shard);
   warn_of_missing(status);
+  warn_of_auth(status);
   return kExitOk;
 }
 
@@ -312,6 +351,52 @@ int run_cluster_move(const Options& options) {
           options.member);
     }
   }
+  return kExitOk;
+}
+
+int run_cluster_finish_upgrade(const Options& options) {
+  config::Config config;
+  int code = kExitOk;
+  cluster::ClusterStatus status;
+  const auto etcd = reach(options, config, status, code);
+  if (etcd == nullptr) return code;
+  std::map<std::string, std::uint32_t> formats;  // by member: what all its processes read
+  for (const auto& shard : status.shards) {
+    for (const auto& member : shard.members) {
+      const auto [at, is_new] = formats.emplace(member.name, member.format);
+      at->second = std::min(at->second, member.format);
+    }
+  }
+  if (formats.empty()) {
+    return complain(kExitRefused,
+                    "no member is there, so nobody says what all can read: start them first");
+  }
+  const auto by_format = [](const auto& one, const auto& other) {
+    return one.second < other.second;
+  };
+  const auto [least, most] = std::ranges::minmax_element(formats, by_format);
+  if (least->second != most->second) {
+    return complain(
+        kExitRefused,
+        fmt::format("member '{}' reads records of format {} at most, and member '{}' of format {}: "
+                    "upgrade it first",
+                    least->first, least->second, most->first, most->second));
+  }
+  const std::uint32_t format = least->second;
+  if (format <= status.format) {
+    std::cout << fmt::format(
+        "cluster '{}' writes records of format {}, the highest that its members read: there is "
+        "nothing to do\n",
+        config.cluster.name, status.format);
+    return kExitOk;
+  }
+  std::string error;
+  if (!cluster::raise_format(*etcd, config.cluster.name, status.format, format,
+                             options.timeout_ms * 1000, error)) {
+    return complain(kExitRefused, error);
+  }
+  std::cout << fmt::format("cluster '{}' writes records of format {} from now on; it was {}\n",
+                           config.cluster.name, format, status.format);
   return kExitOk;
 }
 

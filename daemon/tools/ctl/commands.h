@@ -75,6 +75,7 @@ int run_cluster_init(const Options& options);
 int run_cluster_status(const Options& options);
 int run_cluster_drain(const Options& options);
 int run_cluster_move(const Options& options);
+int run_cluster_finish_upgrade(const Options& options);
 int run_cluster_copy(const Options& options);
 int run_jobs(const Options& options);
 int run_workers(const Options& options);

@@ -298,8 +298,8 @@ process of its own on each machine.)");
   command(
       "status", "Who leads, and how far each member's copy has come", run_cluster_status,
       R"(It shows what etcd knows: a member that has died stays until its lease ends, and copies are as
-of a few seconds ago. JSON: cluster, generation, draining (names), leader (empty: none), term, first
-and last (entries of the log), pin (the member that is wanted), members (name, version, addresses,
+of a few seconds ago. JSON: cluster, generation, format (of records),
+draining (names), etcd_bytes (that its database uses), leader (empty: none), term, first and last (entries of the log), pin (the member that is wanted), members (name, version, format, addresses,
 copy, can_lead). With several shards: "shards", a list with leader and what follows of each.)");
   CLI::App* drain = command(
       "drain", "Let a member hand over what it leads, and take nothing", run_cluster_drain,
@@ -326,6 +326,12 @@ back to it half a minute to a minute after it has come back.)");
   CLI::Option* member = move->add_option("member", options.member, "The member's name");
   move->add_flag("--undo", options.undo, "Let any member lead it")->excludes(member);
   add_absent(move);
+  command(
+      "finish-upgrade", "Let members write what the newest version can write",
+      run_cluster_finish_upgrade,
+      R"(Call it once all members run the new version. Until then they write records in the format of
+the old one, so that either version may lead. Afterwards no older version takes part: there is no way
+back. It refuses while a member that is there cannot read the new format.)");
   commands
       .add(cluster, "copy", "How far a member's copy on this machine has come", run_cluster_copy,
            options, "It asks neither etcd nor a daemon. JSON: store, generation, copy (an entry).")

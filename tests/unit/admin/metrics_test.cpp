@@ -27,6 +27,10 @@ Snapshot snapshot_of(std::size_t jobs) {
   Snapshot snapshot;
   snapshot.server.version = "1.2";
   snapshot.member = {"lab", "node-b", 0, "node-a", false, 77, 11, 20, 18, "etcd does not answer"};
+  snapshot.member->set_aside = 2;
+  snapshot.member->lease_left = 1'500'000;
+  snapshot.member->etcd_bytes = 9;
+  snapshot.member->etcd_quota_bytes = 99;
   snapshot.server.certificates.certificate.until_s = 1'800'000'000;
   snapshot.server.certificates.authorities = {{0, 1'900'000'000}};
   for (std::size_t i = 0; i < jobs; ++i) {
@@ -83,12 +87,21 @@ TEST(MetricsTest, ShowsAMemberOfACluster) {
   EXPECT_THAT(text, HasSubstr("syncd_cluster_log_entries{cluster_name=\"lab\",shard=\"0\"} 10\n"));
   EXPECT_THAT(text,
               HasSubstr("syncd_cluster_copy_lag_entries{cluster_name=\"lab\",shard=\"0\"} 2\n"));
+  const std::string labels = "{cluster_name=\"lab\",shard=\"0\"";
+  EXPECT_THAT(text, HasSubstr("syncd_cluster_copies_set_aside" + labels + "} 2\n"));
+  EXPECT_THAT(text, HasSubstr("syncd_cluster_take_overs_total" + labels + ",cause=\"free\"} 0\n"));
+  EXPECT_THAT(text, Not(HasSubstr("\nsyncd_cluster_lease_left_seconds")));
   snapshot.member->leads = true;
   snapshot.member->copied = 21;  // it had the entry before this member saw the log's end
   text = text_of(snapshot);
   EXPECT_THAT(text, HasSubstr("member=\"node-b\"} 1\n"));
   EXPECT_THAT(text,
               HasSubstr("syncd_cluster_copy_lag_entries{cluster_name=\"lab\",shard=\"0\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("syncd_cluster_take_overs_total" + labels + ",cause=\"free\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("syncd_cluster_take_overs_total" + labels + ",cause=\"given\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("syncd_cluster_lease_left_seconds" + labels + "} 1.5\n"));
+  EXPECT_THAT(text, HasSubstr("syncd_cluster_etcd_used_bytes" + labels + "} 9\n"));
+  EXPECT_THAT(text, HasSubstr("syncd_cluster_etcd_quota_bytes" + labels + "} 99\n"));
   snapshot.member.reset();
   EXPECT_THAT(text_of(snapshot), Not(HasSubstr("\nsyncd_cluster_leads")));
 }
@@ -130,7 +143,9 @@ TEST(MetricsTest, WithoutActiveWorkersThereIsNoClock) {
 }
 
 TEST(MetricsTest, EveryMetricIsWrittenUnderItsNameAndType) {
-  const std::string text = text_of(snapshot_of(1));
+  Snapshot snapshot = snapshot_of(1);
+  snapshot.member->leads = true;  // some are of leaders only
+  const std::string text = text_of(snapshot);
   std::set<std::string> names;
   for (const MetricDescription& metric : metric_descriptions()) {
     EXPECT_TRUE(names.insert(metric.name).second) << metric.name << " twice";

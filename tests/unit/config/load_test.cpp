@@ -259,6 +259,7 @@ TEST_F(LoadTest, EveryWrongValueIsNamedWithItsLine) {
       {"cluster.password_file", "7"},
       {"cluster.lease", "\"1ms\""},
       {"cluster.etcd_old", "\"yes\""},
+      {"cluster.etcd_quota_bytes", "1000"},
       {"cluster.shard", "64"},
       {"cluster.advertise", "\"node-a\""},
   };

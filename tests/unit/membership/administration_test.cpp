@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "tests/unit/membership/fixture.h"
 
 namespace syncd::cluster {
@@ -126,6 +129,48 @@ TEST_F(AdministrationTest, WhatIsNotThereIsNamed) {
   make(2);
   EXPECT_FALSE(set_pin(etcd_, "lab", 2, "node-a", kTimeout, error_));
   EXPECT_THAT(error_, HasSubstr("has no shard 2: it has 2 shards: 0 to 1"));
+}
+
+TEST_F(AdministrationTest, TheFormatRisesOnceAndOnlyFromWhatWasSeen) {
+  make(1);
+  EXPECT_EQ(status().format, kFormat);
+  // A later one than this version reads cannot be made here.
+  Config older;
+  older.format = 0;
+  put(config_key("lab"), encode(older));
+  EXPECT_FALSE(raise_format(etcd_, "lab", 5, kFormat, kTimeout, error_));
+  EXPECT_THAT(error_, HasSubstr("somebody else"));
+  EXPECT_EQ(status().format, 0U);
+  ASSERT_TRUE(raise_format(etcd_, "lab", 0, kFormat, kTimeout, error_)) << error_;
+  EXPECT_EQ(status().format, kFormat);
+  EXPECT_TRUE(raise_format(etcd_, "lab", 0, kFormat, kTimeout, error_)) << "it has happened";
+}
+
+TEST_F(AdministrationTest, RulesOrTokensThatDifferHaveOtherHashes) {
+  store::TempDir dir;
+  const auto write = [&](const std::string& name, const std::string& tokens) {
+    const std::string path = dir.path() + "/" + name;
+    std::ofstream(path) << tokens;
+    std::filesystem::permissions(path, std::filesystem::perms::owner_read);
+    return path;
+  };
+  config::Config open;
+  config::Config one;
+  one.auth.token_file = write("one", "[a] 0123456789abcdef\n");
+  config::Config same = one;
+  same.auth.token_file = write("same", "[a] 0123456789abcdef\n");
+  config::Config other = one;
+  other.auth.token_file = write("other", "[a] 0123456789abcdeF\n");
+  config::Config ruled = one;
+  ruled.auth.admin = {"token:a"};
+  config::Config unreadable = one;
+  unreadable.auth.token_file = dir.path() + "/absent";
+  EXPECT_EQ(auth_hash(one), auth_hash(same));
+  EXPECT_NE(auth_hash(one), auth_hash(other));
+  EXPECT_NE(auth_hash(one), auth_hash(ruled));
+  EXPECT_NE(auth_hash(one), auth_hash(open));
+  EXPECT_NE(auth_hash(open), 0U);
+  EXPECT_EQ(auth_hash(unreadable), 0U);
 }
 
 // What was read is of a cluster that is no longer there.

@@ -117,6 +117,7 @@ TEST_F(CopyTest, ACopyOfAnotherClusterIsRefusedAndOneOfAnEarlierGenerationSetAsi
   take_up(*copy);
   EXPECT_EQ(copy->stamp().generation, 2u);
   EXPECT_TRUE(std::filesystem::exists(copy->set_aside() + "/CURRENT")) << copy->set_aside();
+  EXPECT_EQ(count_set_aside(dir_.store()), 1U);
 }
 
 // Three jobs, of which only snapshots and the end of the log are in etcd.

@@ -42,8 +42,8 @@ class ModelCalls final : public Etcd {
     model_.revoke(static_cast<test::LeaseId>(lease));
     return true;
   }
-  bool version(std::string& version, Micros /*timeout*/, std::string& /*error*/) override {
-    version = "3.5.16";
+  bool status(Status& status, Micros /*timeout*/, std::string& /*error*/) override {
+    status.version = "3.5.16";
     return true;
   }
 

@@ -1,9 +1,12 @@
 // The leader's store, against a model of etcd.
 #include "daemon/edge/cluster/shard_store.h"
 
+#include <gmock/gmock.h>
+
 #include <atomic>
 #include <future>
 #include <numeric>
+#include <thread>
 
 #include "fixture.h"
 
@@ -33,6 +36,7 @@ class ShardStoreTest : public ClusterTest {
     };
     options.limits = limits;
     options.figures = figures_;
+    options.etcd_quota_bytes = 100;
     auto opened = std::make_unique<ShardStore>(std::move(options), read, etcd_, std::move(store));
     EXPECT_TRUE(opened->load(jobs_, error)) << error;
     opened->start(reports_.callback());
@@ -55,6 +59,11 @@ class ShardStoreTest : public ClusterTest {
     }
     ASSERT_TRUE(store.submit(++ticket_, std::move(batch)));
     ASSERT_TRUE(reports_.wait_for(ticket_));
+    wait_for_copy();
+  }
+  // Entries go only once the copy has them on its disk, which may be slow.
+  void wait_for_copy() {
+    while (figures_->copied < figures_->last) std::this_thread::yield();
   }
   Index first() { return etcd_.read().first.index; }
   void close(ShardStore& store) {
@@ -225,8 +234,26 @@ TEST_F(ShardStoreTest, TheLogStaysShortWithManyJobs) {
       wanted = last.wants_snapshot;
       return last.committed >= ticket_;
     }));
+    if (entry % 64 == 0) wait_for_copy();
   }
   EXPECT_LE(figures_->last - figures_->first, 3 * kJobs);
+  close(*store);
+}
+
+// What makes room is still appended, and what was taken before.
+TEST_F(ShardStoreTest, WhileEtcdFillsPushesAreToBeRefusedAndTheRestGoesOn) {
+  auto store = open(dir_.store(), {{1, 4}, {1, 8}});
+  commit(*store, {creation(1)});
+  figures_->etcd_bytes = 60;
+  EXPECT_EQ(reports_.all().back().error, "");
+  figures_->etcd_bytes = 61;
+  Sequence sequence = 1;
+  for (int i = 0; i < 2'000 && first() < 2; ++i) push_on(*store, ++sequence);
+  EXPECT_GE(first(), 2u);
+  EXPECT_THAT(reports_.all().back().error, testing::HasSubstr("cluster.etcd_quota_bytes"));
+  figures_->etcd_bytes = 30;
+  EXPECT_TRUE(reports_.wait_until([](const auto& last) { return last.error.empty(); }))
+      << "although nothing is submitted";
   close(*store);
 }
 

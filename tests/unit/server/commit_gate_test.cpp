@@ -246,6 +246,23 @@ TEST_F(CommitGateTest, WithAStoreOfItsOwnAGrantWaitsForNothing) {
   EXPECT_EQ(sent(), (Ids{1}));
 }
 
+// A store that is nearly full commits what it has, and wants no more pushes.
+TEST_F(CommitGateTest, ACommitCountsAlsoIfNoMorePushesAreWanted) {
+  take_record();
+  pass(1, true);
+  gate_.submit(effects_);
+  store_.report({store_.submitted[0].first, "nearly full", 1, 1, 0});
+  gate_.settle();
+  EXPECT_EQ(sent(), (Ids{1}));
+  EXPECT_FALSE(gate_.writable());
+  EXPECT_EQ(gate_.figures().records_waiting, 0U);
+  EXPECT_EQ(gate_.figures().failures, 0U);
+  EXPECT_TRUE(gate_.idle());
+  store_.report({});
+  gate_.settle();
+  EXPECT_TRUE(gate_.writable());
+}
+
 TEST_F(CommitGateTest, WhatHasEndedTheWriterIsThrownOnTheLoop) {
   store::CommitReport report;
   report.failure = std::make_exception_ptr(InternalError("a check has failed"));
