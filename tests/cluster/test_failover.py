@@ -332,7 +332,7 @@ def test_status_names_leader_and_members(cluster):
     status = wait_until(
         lambda: (text := cluster.status()).count("\nmember ") == 3 and text, "all are registered"
     )
-    assert re.search(r"^cluster lab, generation 1\nleader m\d, term 1\.\d+\n", status), status
+    assert re.search(r"^cluster lab, generation 1\netcd 3\.[\d.]+, [\d.]+ of 2048 MiB\nleader m\d, term 1\.\d+\n", status), status
 
 
 @small
@@ -458,6 +458,7 @@ def test_etcd_loses_its_data_and_the_cluster_begins_with_a_copy(cluster):
     workers = Workers(cluster.address())
     leader = cluster.leader()
     workers.first_grants(time.monotonic())
+    wait_until(workers.seen.acknowledged, "a push is acknowledged")
 
     safe = time.monotonic()
     await_copy(leader)

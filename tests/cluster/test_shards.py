@@ -72,7 +72,7 @@ def test_commands_ask_each_shard(cluster, workers):
         for wanted in (name, f"#{number}"):
             cluster.syncctl("--addr", cluster.address(), "workers", wanted)
     status = cluster.status()
-    assert re.search(r"^cluster lab, generation 1, 2 shards\nshard 0\nleader m", status), status
+    assert re.search(r"^cluster lab, generation 1, 2 shards\netcd .* MiB\nshard 0\nleader m", status), status
     assert status.count("\nleader m") == SHARDS
     wait_until(lambda: cluster.status().count("  could lead  ") == 2 * SHARDS, "all follow")
     assert "warning" not in cluster.status()

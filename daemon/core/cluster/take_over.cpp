@@ -20,6 +20,11 @@ bool read_value(const Answer& answer, const std::string& key, T& value, std::str
   return false;
 }
 
+// The first entry that is not read.
+Index end_of_read(Index from, Index count) {
+  return count < UINT64_MAX - from ? from + count : UINT64_MAX;
+}
+
 // Whether `entry` may follow the one before it in the log.
 bool follows(const TakeOver& read, const Entry& entry) {
   return read.log.empty() ||
@@ -28,13 +33,15 @@ bool follows(const TakeOver& read, const Entry& entry) {
 
 }  // namespace
 
-Transaction take_over_read(const ShardKeys& keys, Index from) {
+Transaction take_over_read(const ShardKeys& keys, Index from, Index count) {
+  const std::string log_end =
+      count == kAllEntries ? end_of(keys.log()) : keys.entry(end_of_read(from, count));
   return {{},
           {{Op::Kind::kGet, keys.first()},
            {Op::Kind::kGet, keys.tail()},
            {Op::Kind::kGet, keys.meta()},
            {Op::Kind::kGet, keys.snapshots(), "", end_of(keys.snapshots())},
-           {Op::Kind::kGet, from > 1 ? keys.entry(from) : keys.log(), "", end_of(keys.log())}},
+           {Op::Kind::kGet, from > 1 ? keys.entry(from) : keys.log(), "", log_end}},
           {}};
 }
 
@@ -45,7 +52,7 @@ std::vector<Op> seed(const ShardKeys& keys) {
 }
 
 bool parse_take_over(const ShardKeys& keys, const Answer& answer, TakeOver& read,
-                     std::string& error, Index from) {
+                     std::string& error, Index from, Index count) {
   read = {};
   if (!read_value(answer, keys.first(), read.first, error) ||
       !read_value(answer, keys.tail(), read.tail, error) ||
@@ -91,10 +98,11 @@ bool parse_take_over(const ShardKeys& keys, const Answer& answer, TakeOver& read
     read.log.push_back(std::move(entry));
     ++next;
   }
-  if (parts_left > 0 || next != read.tail.index + 1 ||
-      (!read.log.empty() && read.log.back().nonce != read.tail.nonce)) {
-    return broken(next);
-  }
+  const Index end = std::min(read.tail.index + 1, end_of_read(from, count));
+  if (parts_left > 0 || next != end) return broken(next);
+  if (read.log.empty()) return true;
+  if (end == read.tail.index + 1 && read.log.back().nonce != read.tail.nonce) return broken(next);
+  read.tail = {end - 1, read.log.back().nonce};
   return true;
 }
 

@@ -14,22 +14,25 @@ namespace syncd::cluster {
 struct TakeOver {
   First there;  // the log's first entry in etcd
   First first;  // the first of `log`: the same, or a later one from which on it was read
-  Tail tail;
+  Tail tail;    // of `log`, as if it ended there
   Meta meta;
   std::vector<std::pair<JobId, Pointer>> pointers;
   std::vector<Entry> log;  // from `first` to `tail`, with their records, whatever parts they lay in
 };
 
-// All of it, in one transaction; or, for a copy that has the log before `from`, what is behind.
-Transaction take_over_read(const ShardKeys& keys, Index from = 1);
+// All of it, in one transaction; or, for a copy that has the log before `from`, what is behind; of
+// that, up to `count` entries.
+inline constexpr Index kAllEntries = UINT64_MAX;
+Transaction take_over_read(const ShardKeys& keys, Index from = 1, Index count = kAllEntries);
 
 // What is put for a shard that is new. It is led only once this is there: a tail that is missing is
 // an error, never a log that begins again.
 std::vector<Op> seed(const ShardKeys& keys);
 
 // False, with a sentence in `error`: a value is damaged, or the log is not what its tail says.
+// Precondition, with a `count`: the log does not begin behind `from`.
 bool parse_take_over(const ShardKeys& keys, const Answer& answer, TakeOver& read,
-                     std::string& error, Index from = 1);
+                     std::string& error, Index from = 1, Index count = kAllEntries);
 
 enum class CatchUp : std::uint8_t {
   kFollow,   // apply the entries behind the copy's stamp

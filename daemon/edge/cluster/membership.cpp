@@ -40,6 +40,8 @@ constexpr int kStallLeases = 6;
 // A shard is given to a member whose copy lacks no more entries of the log, as far as that is
 // known: members say so every other second, and have read on meanwhile.
 constexpr Index kReadyWithin = 4'000;
+// Of a log, at one time: some 15 MB at the most that a leader takes.
+constexpr Index kReadAtOnce = 500;
 // The log stays for so long for the copy of a member that has gone.
 constexpr Micros kAwayFor = 600'000'000;
 constexpr Index kSampledEntries = 64;
@@ -232,9 +234,9 @@ Membership::Outcome Membership::follow(const std::function<bool()>& is_stopped,
     }
     if (keeper_) keeper_->turned();
     if (is_usable && now() >= next_look) {
-      is_next_ = false;
+      is_next_ = is_behind_ = false;
       if (!look(error)) return Outcome::kFailed;
-      next_look = now() + (is_next_ ? kPollNext : poll);
+      next_look = now() + (is_behind_ ? 0 : is_next_ ? kPollNext : poll);
     }
     if (keeper_ && !take_turn(store, error)) return Outcome::kFailed;
     if (store != nullptr) return Outcome::kLeads;
@@ -272,7 +274,8 @@ bool Membership::look(std::string& error) {
     error = keys_.tail() + " is missing or damaged: the cluster's log cannot be trusted";
     return false;
   }
-  const bool is_good = tail == copy_->stamp().tail || catch_up(error);
+  const bool is_good = tail == copy_->stamp().tail || catch_up(seen, error);
+  is_behind_ = take_up_problem_told_.empty() && copied() < tail.index;
   note_view(seen);
   return is_good;
 }
@@ -469,7 +472,7 @@ std::string Membership::why_not_leading(Index last) const {
   if (!keeper_->may_grant()) return "etcd has not given it a lease";
   if (leadership_->is_unfit(now())) return "it failed to lead a moment ago";
   if (!take_up_problem_told_.empty()) return "its copy is behind";
-  return copy_->stamp().generation == 0 && last > 0 ? "its copy is not complete yet" : "";
+  return copied() + kReadyWithin < last ? "its copy is not complete yet" : "";
 }
 
 MemberView Membership::view() const {
@@ -492,17 +495,24 @@ Index Membership::copied() const {
   return copy_->stamp().generation == config_.generation ? copy_->stamp().tail.index : 0;
 }
 
-bool Membership::catch_up(std::string& error) {
-  const Index from = copied() + 1;
-  keeper_->hold(true);  // the log may be long
-  const Answer answer = etcd_.transact(take_over_read(keys_, from), 0, kReadTimeout);
+// A long log is read piece by piece: it might come to gigabytes at once, and over a slow network to
+// more than there is time for.
+bool Membership::catch_up(const Answer& seen, std::string& error) {
+  First first;
+  if (const KeyValue* item = seen.find(keys_.first())) decode(item->value, first);
+  const Index from = std::max(copied() + 1, first.index);
+  keeper_->hold(true);
+  const Answer answer = etcd_.transact(take_over_read(keys_, from, kReadAtOnce), 0, kReadTimeout);
   keeper_->hold(false);
   if (answer.kind != Answer::Kind::kThen) {
     tell_behind("the cluster's log cannot be read: " + answer.error);
     return true;  // the next look tries again
   }
+  // Its beginning was removed since.
+  if (const KeyValue* item = answer.find(keys_.first())) decode(item->value, first);
+  if (first.index > from) return true;
   TakeOver read;
-  if (!parse_take_over(keys_, answer, read, error, from)) return false;
+  if (!parse_take_over(keys_, answer, read, error, from, kReadAtOnce)) return false;
   bool is_up = false;
   return take_up(read, is_up, error);
 }

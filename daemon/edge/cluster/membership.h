@@ -111,7 +111,7 @@ class Membership {
   void note_view(const Answer& seen);
   std::string why_not_leading(Index last) const;
   Index copied() const;
-  bool catch_up(std::string& error);
+  bool catch_up(const Answer& seen, std::string& error);
   bool take_up(const TakeOver& read, bool& is_up, std::string& error);
   bool is_set_back(const Answer& seen, std::string& error) const;
   void tell_set_back();
@@ -138,7 +138,9 @@ class Membership {
   std::optional<Leadership> leadership_;
   std::unique_ptr<Copy> copy_;
   bool is_misconfigured_ = false;
-  bool is_next_ = false;  // as the latest look has it, if that succeeded
+  // As the latest look has it, if that succeeded.
+  bool is_next_ = false;
+  bool is_behind_ = false;  // its copy has yet to take up what it saw
   std::unique_ptr<LeaseKeeper> keeper_;
   Micros registered_at_ = 0;
   // Of each other member: how far its copy has come, and when that was seen last.

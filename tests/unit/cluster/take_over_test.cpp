@@ -77,6 +77,37 @@ TEST(ClusterTakeOver, RefusesALogThatIsNotWhole) {
   EXPECT_TRUE(replace(10, Entry{{1, 49}, {2, 2}, {2, 1}, 0, "six"})) << "of an older term";
 }
 
+// A long log is read in pieces.
+TEST(ClusterTakeOver, APieceEndsWhereItsLastEntryIs) {
+  const auto read_piece = [](Index from, Index count, const std::vector<std::size_t>& left_out) {
+    Answer answer = sound();
+    for (auto at = left_out.rbegin(); at != left_out.rend(); ++at) {
+      answer.got.erase(answer.got.begin() + static_cast<std::ptrdiff_t>(*at));
+    }
+    TakeOver read;
+    std::string error;
+    const bool is_whole = parse_take_over(kKeys, answer, read, error, from, count);
+    return std::pair(is_whole, read);
+  };
+  const auto [is_whole, piece] = read_piece(4, 2, {10, 11});
+  ASSERT_TRUE(is_whole);
+  EXPECT_EQ(piece.log.size(), 2u);
+  EXPECT_EQ(piece.log[1].records, "five");
+  EXPECT_EQ(piece.tail, (Tail{5, {2, 1}}));
+  EXPECT_EQ(how_to_catch_up(piece, {3, {1, 3}}), CatchUp::kFollow);
+  EXPECT_EQ(how_to_catch_up(piece, {2, {1, 2}}), CatchUp::kRebuild);
+  EXPECT_EQ(read_piece(4, 3, {}).second.tail, (Tail{6, {2, 2}}));
+  EXPECT_EQ(read_piece(4, 500, {}).second.log.size(), 3u);
+  EXPECT_FALSE(read_piece(4, 2, {6, 7, 8, 9, 10, 11}).first) << "it lacks the second";
+  EXPECT_FALSE(read_piece(4, 2, {8, 9, 10, 11}).first) << "and a part of it";
+  EXPECT_FALSE(read_piece(4, 500, {10, 11}).first) << "it lacks the last";
+
+  const Transaction some = take_over_read(kKeys, 4, 2);
+  EXPECT_EQ(some.then.back().key, kKeys.entry(4));
+  EXPECT_EQ(some.then.back().end, kKeys.entry(6));
+  EXPECT_EQ(take_over_read(kKeys, 4).then.back().end, end_of(kKeys.log()));
+}
+
 TEST(ClusterTakeOver, FindsTheCopysPlace) {
   TakeOver read;
   std::string error;
