@@ -171,7 +171,6 @@ void Daemon::on_signal(int number) {
     manager_.reloading();
     log_.reopen();  // whatever becomes of the configuration: log rotation sends SIGHUP, too
     if (server_ != nullptr) reloader_.reload(*server_, *pages_);
-    if (host_) host_->reloaded(reloader_.config());
     manager_.reloaded();
     return;
   }

@@ -34,8 +34,10 @@ class Daemon {
       : flags_(flags),
         inherited_(std::move(inherited)),
         log_(log),
-        reloader_(config, flags, sink_,
-                  [&log](const config::Config& now) { log.set_level(now.log_level); }) {}
+        reloader_(config, flags, sink_, [this](const config::Config& now) {
+          log_.set_level(now.log_level);
+          if (host_) host_->reloaded(now);
+        }) {}
 
   int run();
 

@@ -196,6 +196,43 @@ def test_a_leader_whose_disk_is_full_hands_over(cluster):
         subprocess.run(["umount", "-l", leader.store], check=True)
 
 
+@small
+@pytest.mark.skipif(os.geteuid() != 0, reason="a small disk takes root")
+def test_a_follower_whose_disk_is_full_follows_again(cluster):
+    """What it has then must not be taken for more than the cluster has: all would stop."""
+    leader = cluster.leader()
+    follower = next(member for member in cluster.members if member is not leader)
+    follower.kill()
+    shutil.rmtree(follower.store)
+    follower.store.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "disk", follower.store])
+    if mounted.returncode != 0:
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        follower.start()
+        workers = Workers(cluster.address())
+        workers.first_grants(time.monotonic())
+        # More than a member reads at one time.
+        wait_until(lambda: log_of(leader)["log_last"] > 700, "the log grows")
+        wait_until(lambda: log_of(follower)["copied"] > 600, "it follows")
+        filler = follower.store / "filler"
+        with open(filler, "wb") as filling, pytest.raises(OSError):
+            while True:
+                filling.write(bytes(1 << 16))
+                filling.flush()
+        wait_until(lambda: follower.said("copy_behind"), "it notices")
+        at = log_of(leader)["log_last"]
+        wait_until(lambda: log_of(leader)["log_last"] > at + 100, "the others go on")
+        assert all(member.is_up() for member in cluster.members), follower.log()
+        filler.unlink()
+        wait_until(lambda: log_of(follower)["copied"] > at + 100, "it follows again")
+        check(cluster, workers.finish())
+        assert all(member.is_up() for member in cluster.members), follower.log()
+    finally:
+        follower.kill()
+        subprocess.run(["umount", "-l", follower.store], check=True)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="a disk that hangs takes root")
 def test_a_leader_whose_disk_hangs_gives_way(cluster):
     leader = cluster.leader()
@@ -332,7 +369,7 @@ def test_status_names_leader_and_members(cluster):
     status = wait_until(
         lambda: (text := cluster.status()).count("\nmember ") == 3 and text, "all are registered"
     )
-    assert re.search(r"^cluster lab, generation 1\netcd 3\.[\d.]+, [\d.]+ of 2048 MiB\nleader m\d, term 1\.\d+\n", status), status
+    assert re.search(r"^cluster lab, generation 1\netcd 3\.[\d.]+, [\d.]+ of 2048 MiB, file .* MiB\nleader m\d, term 1\.\d+\n", status), status
 
 
 @small
@@ -425,14 +462,14 @@ def seed(member, store):
     return done.stdout
 
 
+def log_of(member):
+    return json.loads(member.page("/status")[1])["cluster"]
+
+
 def await_copy(leader):
     """Until its copy has what is acknowledged up to now."""
-
-    def log():
-        return json.loads(leader.page("/status")[1])["cluster"]
-
-    last = log()["log_last"]
-    wait_until(lambda: log()["copied"] >= last, "the copy has it")
+    last = log_of(leader)["log_last"]
+    wait_until(lambda: log_of(leader)["copied"] >= last, "the copy has it")
 
 
 def start_again(etcd):

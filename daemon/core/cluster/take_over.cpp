@@ -64,6 +64,7 @@ bool parse_take_over(const ShardKeys& keys, const Answer& answer, TakeOver& read
     return false;
   };
   if (read.first.index == 0) return broken(0);
+  read.last = read.tail.index;
   read.there = read.first;
   Index next = read.first.index = std::max(read.first.index, from);
   if (next > read.tail.index + 1) return true;  // the copy is ahead of the log: how_to_catch_up()
@@ -108,7 +109,8 @@ bool parse_take_over(const ShardKeys& keys, const Answer& answer, TakeOver& read
 
 CatchUp how_to_catch_up(const TakeOver& read, const Tail& stamp) {
   const Index before_first = read.first.index - 1;
-  if (stamp.index > read.tail.index) return CatchUp::kSetBack;
+  if (stamp.index > read.last) return CatchUp::kSetBack;
+  if (stamp.index > read.tail.index) return CatchUp::kFollow;  // it has the whole piece
   if (stamp.index < before_first) return CatchUp::kRebuild;
   // The nonce that the chain has at the stamp.
   Nonce nonce = read.tail.nonce;

@@ -12,9 +12,10 @@
 namespace syncd::cluster {
 
 struct TakeOver {
-  First there;  // the log's first entry in etcd
-  First first;  // the first of `log`: the same, or a later one from which on it was read
-  Tail tail;    // of `log`, as if it ended there
+  First there;     // the log's first entry in etcd
+  First first;     // the first of `log`: the same, or a later one from which on it was read
+  Tail tail;       // of what was read, as if the log ended there
+  Index last = 0;  // of the log in etcd: behind `tail` where only a piece was read
   Meta meta;
   std::vector<std::pair<JobId, Pointer>> pointers;
   std::vector<Entry> log;  // from `first` to `tail`, with their records, whatever parts they lay in

@@ -272,11 +272,12 @@ constexpr Metric kMetrics[] = {
        return member.last - std::min(member.copied, member.last);
      }>},
     {"syncd_cluster_copies_set_aside", "gauge", "cluster_name, shard",
-     "Earlier copies of this member that lie beside its store, as STORE.set_aside-TIME.",
+     "Earlier copies of this member, as STORE.set_aside-TIME beside its store, that were there "
+     "when it started or came since.",
      of_member<[](const cluster::MemberView& member) { return member.set_aside; }>},
     {"syncd_cluster_take_overs_total", "counter", "cluster_name, shard, cause",
-     "Times that this member began to lead. given: by the leader before it, which stopped, or "
-     "which "
+     "Times that this process began to lead, 0 or 1: who leads no longer starts anew. given: by "
+     "the leader before it, which stopped, or which "
      "balancing or an operator relieved; free: that one had gone, or there was none.",
      [](const All& all, Samples& samples) {
        if (const auto& member = all.snapshot.member) {
@@ -289,15 +290,19 @@ constexpr Metric kMetrics[] = {
        }
      }},
     {"syncd_cluster_lease_left_seconds", "gauge", "cluster_name, shard",
-     "For how long this member may still answer if etcd says nothing any more. Absent, with the "
-     "next "
-     "two: it follows.",
+     "For how long this member may still answer if etcd says nothing any more. Absent, with all "
+     "that "
+     "follow: it does not lead.",
      of_leader<[](const cluster::MemberView& member) {
        return static_cast<double>(member.lease_left) / 1e6;
      }>},
     {"syncd_cluster_etcd_used_bytes", "gauge", "cluster_name, shard",
      "Bytes that etcd's database uses, as of a few seconds ago. 0: it has not said so yet.",
      of_leader<[](const cluster::MemberView& member) { return member.etcd_bytes; }>},
+    {"syncd_cluster_etcd_file_bytes", "gauge", "cluster_name, shard",
+     "Bytes of its database's file, which only a defragmentation makes smaller. At its quota etcd "
+     "takes nothing.",
+     of_leader<[](const cluster::MemberView& member) { return member.etcd_file_bytes; }>},
     {"syncd_cluster_etcd_quota_bytes", "gauge", "cluster_name, shard",
      "What it may come to (cluster.etcd_quota_bytes). Above 60 % pushes are refused.",
      of_leader<[](const cluster::MemberView& member) { return member.etcd_quota_bytes; }>},

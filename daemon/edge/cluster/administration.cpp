@@ -2,21 +2,16 @@
 #include "daemon/edge/cluster/administration.h"
 
 #include <fmt/format.h>
-#include <openssl/evp.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
-#include <cstring>
 #include <iterator>
-#include <new>
 #include <set>
 #include <tuple>
 
 #include "daemon/core/cluster/format.h"
 #include "daemon/core/cluster/take_over.h"
 #include "daemon/edge/cluster/random_number.h"
-#include "daemon/edge/config/settings.h"
 #include "daemon/edge/net/admission.h"
 #include "proto/transport/secret_file.h"
 
@@ -41,26 +36,9 @@ bool etcd_options(const config::Config& config, EtcdOptions& options, std::strin
 }
 
 std::uint64_t auth_hash(const config::Config& config) {
-  constexpr std::string_view token_file = "auth.token_file";  // which says what, not where
-  std::string text;
-  for (const config::Setting& setting : config::settings()) {
-    if (setting.section() != "auth" || setting.key == token_file) continue;
-    text += fmt::format("{} = {}\n", setting.key, setting.show(config));
-  }
-  std::string tokens;
   std::string ignored;
-  const std::string& file = config.auth.token_file;
-  if (!file.empty() && !read_secret_file(file, net::kTokenFileBytesMax, tokens, ignored)) return 0;
-  text += tokens;
-  wipe(tokens);
-  std::array<std::uint8_t, EVP_MAX_MD_SIZE> digest{};
-  if (EVP_Digest(text.data(), text.size(), digest.data(), nullptr, EVP_sha256(), nullptr) != 1) {
-    throw std::bad_alloc();
-  }
-  wipe(text);
-  std::uint64_t hash = 0;
-  std::memcpy(&hash, digest.data(), sizeof(hash));
-  return std::max<std::uint64_t>(hash, 1);
+  const auto admission = net::Admission::make(config.auth, ignored);
+  return admission == nullptr ? 0 : admission->fingerprint();
 }
 
 std::uint32_t port_gap(const config::Config& config) {

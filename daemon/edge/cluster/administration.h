@@ -17,8 +17,8 @@ bool etcd_options(const config::Config& config, EtcdOptions& options, std::strin
 // "4 shards: 0 to 3".
 std::string shards_text(std::uint32_t shards);
 
-// Of the rules by which clients are admitted, with the tokens: members whose numbers differ may
-// treat a client differently. 0: the tokens cannot be read.
+// Of the rules by which clients are admitted: see net::Admission::fingerprint(). 0: the tokens
+// cannot be read.
 std::uint64_t auth_hash(const config::Config& config);
 
 // Between the ports that a member listens on, to which each shard's process adds its number.

@@ -78,6 +78,7 @@ Copy::~Copy() {
 }
 
 bool Copy::open(std::string& error) {
+  if (store_ != nullptr) return true;
   store_ = store::open_rocks_store(options_, error);
   return store_ != nullptr && load(error);
 }
@@ -139,12 +140,11 @@ Copy::Took Copy::take_up(const Config& config, const TakeOver& read, std::string
         "restore a later "
         "state of etcd, or stop all members and begin with this copy, `syncctl cluster init "
         "--from`",
-        options_.path, read.tail.index, config.generation, stamp_.tail.index, stamp_.generation);
+        options_.path, read.last, config.generation, stamp_.tail.index, stamp_.generation);
     return Took::kSetBack;
   }
   if (take_all(config, read, error)) return Took::kAll;
-  // What is known of the copy may be ahead of it now. The next call loads what the disk has. Until
-  // then the stamp is empty, so that the whole log is read, not only what seems to be missing.
+  // What is known of the copy may be ahead of it now: the next open() loads what the disk has.
   std::string ignored;
   if (store_ != nullptr) store_->close(0, ignored);
   store_.reset();

@@ -49,8 +49,9 @@ class Copy {
   Copy(const Copy&) = delete;
   Copy& operator=(const Copy&) = delete;
 
+  // Also again, after kNotYet.
   bool open(std::string& error);
-  // Empty after kNotYet: then take_up() needs the whole log, else what is behind the stamp.
+  // Empty after kNotYet, until it is opened again. take_up() needs what is behind the stamp.
   const Stamp& stamp() const { return stamp_; }
 
   enum class Took : std::uint8_t {

@@ -54,8 +54,10 @@ class Etcd {
   // Of the endpoint that answers first.
   struct Status {
     std::string version = {};  // "3.5.16"
-    // Of its database, without pages that are free to be written anew.
+    // Of its database: without pages that are free to be written anew; and of the file, which etcd
+    // compares with its quota, and which only a defragmentation makes smaller.
     std::uint64_t used_bytes = 0;
+    std::uint64_t file_bytes = 0;
   };
   virtual bool status(Status& status, Micros timeout, std::string& error) = 0;
 };

@@ -46,7 +46,7 @@ class Host {
 
   // Begins to follow; `on_end` is called once. False, with a sentence in `error`: it cannot.
   bool follow(uv_loop_t* loop, OnEnd on_end, std::string& error);
-  // The configuration was read anew.
+  // This configuration was read anew, and is in force.
   void reloaded(const config::Config& config);
   // The daemon stops. `on_end` comes soon, if it has not been called; if the member is deposed from
   // now on, the process ends with this status instead of starting anew.

@@ -20,9 +20,11 @@ struct MemberView {
   std::string problem;
   std::uint64_t set_aside = 0;  // copies that lie beside it
   // Of who leads.
-  bool was_given = false;        // by the leader before; else that one had gone
-  std::int64_t lease_left = 0;   // for so long it may still grant, in microseconds
-  std::uint64_t etcd_bytes = 0;  // of etcd's database; 0: not known yet
+  bool was_given = false;       // by the leader before; else that one had gone
+  std::int64_t lease_left = 0;  // for so long it may still grant, in microseconds
+  // Of etcd's database: in use, and of its file, which never shrinks by itself; 0: not known yet.
+  std::uint64_t etcd_bytes = 0;
+  std::uint64_t etcd_file_bytes = 0;
   std::uint64_t etcd_quota_bytes = 0;
 };
 

@@ -274,7 +274,12 @@ bool Membership::look(std::string& error) {
     error = keys_.tail() + " is missing or damaged: the cluster's log cannot be trusted";
     return false;
   }
-  const bool is_good = tail == copy_->stamp().tail || catch_up(seen, error);
+  bool is_good = true;
+  if (std::string problem; !copy_->open(problem)) {
+    tell_behind(problem);
+  } else if (tail != copy_->stamp().tail) {
+    is_good = catch_up(seen, error);
+  }
   is_behind_ = take_up_problem_told_.empty() && copied() < tail.index;
   note_view(seen);
   return is_good;
@@ -484,6 +489,7 @@ MemberView Membership::view() const {
     view.copied = figures_->copied;
     view.lease_left = keeper_->left();
     view.etcd_bytes = figures_->etcd_bytes;
+    view.etcd_file_bytes = figures_->etcd_file_bytes;
   } else if (view.problem.empty() && now() - looked_at_ > kStallLeases * options_.lease) {
     view.problem = "it has not read the cluster's state for a while";
   }
@@ -615,7 +621,7 @@ bool Membership::lead(std::unique_ptr<store::Store>& store, std::string& error) 
   }
   leadership_->recovered(term, true, now());
   ShardStore::Options options{keys_, config_, term, process_, call_timeout(), {}, {}, {}, figures_};
-  options.limits = LogLimits{}.for_one_of(config_.shards);
+  options.limits = LogLimits{}.for_one_of(config_.shards, options_.etcd_quota_bytes);
   options.unread_bytes = unread_bytes(read);
   options.etcd_quota_bytes = options_.etcd_quota_bytes;
   options.describe = "cluster " + options_.cluster + " (copy: " + options_.store.path + ")";
@@ -672,7 +678,10 @@ std::string Membership::attend(const std::function<bool()>& is_stopped,
       next_look_at_room = now() + kLookAtRoomEvery;
       Etcd::Status status;
       std::string ignored;  // etcd is asked again
-      if (etcd_.status(status, call_timeout(), ignored)) figures_->etcd_bytes = status.used_bytes;
+      if (etcd_.status(status, call_timeout(), ignored)) {
+        figures_->etcd_bytes = status.used_bytes;
+        figures_->etcd_file_bytes = status.file_bytes;
+      }
     }
     const Answer seen = ask();
     std::string problem;  // whether it leads is decided by its lease, and by each append
@@ -767,6 +776,10 @@ void Membership::leave(const std::string& successor) {
     etcd_.transact(leadership_->hand_over(successor), 0, call_timeout());
   }
   const LeaseId id = keeper_->id();
+  {
+    const std::lock_guard lock(view_mutex_);
+    view_.leads = false;
+  }
   keeper_.reset();
   std::string error;
   for (int tries = 0; tries < 3; ++tries) {

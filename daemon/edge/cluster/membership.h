@@ -75,7 +75,7 @@ class Membership {
   // After kFailed: what is wrong is in this member's configuration.
   bool is_misconfigured() const { return is_misconfigured_; }
 
-  // Any thread, but for who leads: then the loop's.
+  // Any thread.
   MemberView view() const;
   // Any thread: the rules by which clients are admitted have been read anew.
   void set_auth_hash(std::uint64_t hash) { auth_hash_ = hash; }

@@ -12,7 +12,7 @@
 namespace syncd::cluster {
 
 // Raised with every change of what crosses: this file, etcd.h, core/cluster/transaction.h.
-#define SYNCD_CLUSTER_INTERFACE "2"
+#define SYNCD_CLUSTER_INTERFACE "3"
 
 // EtcdOptions, checked, with what the files hold.
 struct EtcdAccess {

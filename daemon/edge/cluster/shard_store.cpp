@@ -26,9 +26,10 @@ constexpr std::size_t kWantedAtOnce = 64;
 
 }  // namespace
 
-LogLimits LogLimits::for_one_of(Shard shards) const {
+LogLimits LogLimits::for_one_of(Shard shards, std::uint64_t etcd_quota_bytes) const {
   LogLimits each = *this;
-  const std::size_t share = 4 * keep_for_copies.bytes / shards;
+  const std::size_t share =
+      std::min<std::uint64_t>(4 * keep_for_copies.bytes, etcd_quota_bytes / 4) / shards;
   each.keep_for_copies.bytes = std::min(keep_for_copies.bytes, share);
   each.keep.bytes = std::min(keep.bytes, share / 2);
   each.want_snapshots.bytes = std::min(want_snapshots.bytes, share / 8);
@@ -292,18 +293,26 @@ void ShardStore::settle(std::int64_t took_us) {
   pass_on(std::move(report));
 }
 
-// What is not a push is appended all the same, and the log's beginning is removed.
+// What is not refused is still appended, jobs make snapshots, and what these cover is removed, also
+// what the copy of a member that is away lacks.
 std::string ShardStore::room_problem() const {
   if (!fills(options_.figures->etcd_bytes, options_.etcd_quota_bytes)) return {};
   return fmt::format(
-      "etcd has come to 60 % of its quota of {} MiB (cluster.etcd_quota_bytes): pushes are refused "
-      "until it has compacted itself",
+      "etcd has come to 60 % of its quota of {} MiB (cluster.etcd_quota_bytes): what must be "
+      "stored "
+      "is refused until its compaction has made room",
       options_.etcd_quota_bytes >> 20);
 }
 
 void ShardStore::tell_of_room() {
   std::string problem = room_problem();
-  if (problem == room_told_) return;
+  if (problem == room_told_) {
+    if (problem.empty()) return;
+    store::CommitReport wants;
+    wants.wants_snapshot = wanted_snapshots();
+    if (!wants.wants_snapshot.empty()) pass_on(std::move(wants));
+    return;
+  }
   if (problem.empty()) {
     options_.log({LogLevel::kInfo, "etcd_has_room", {{"log", describe()}}});
   } else {
@@ -333,8 +342,11 @@ bool ShardStore::exceeds(const LogSize& size, std::size_t eighths) const {
 // Removes entries that snapshots cover, and that the copies have on their disks. A member that was
 // away, or is slow, finds the log's entries until they come to too much.
 void ShardStore::remove_covered() {
-  const bool is_full = exceeds(options_.limits.keep_for_copies, 8);
-  const LogSize& keep = is_full ? options_.limits.keep_for_copies : options_.limits.keep;
+  const bool fills = !room_told_.empty();
+  const bool is_full = fills || exceeds(options_.limits.keep_for_copies, 8);
+  const LogSize keep = fills     ? LogSize{}
+                       : is_full ? options_.limits.keep_for_copies
+                                 : options_.limits.keep;
   if (!exceeds(keep, 8)) return;
   const Index others_have = is_full ? UINT64_MAX : options_.figures->others_have.load();
   Index copied = 0;
@@ -367,8 +379,11 @@ bool ShardStore::is_covered(const LogEntry& entry) const {
 // takes long: once all are asked, it is done again when the log has grown by a sixteenth.
 std::vector<JobId> ShardStore::wanted_snapshots() {
   std::vector<JobId> wanted;
-  if (!exceeds(options_.limits.want_snapshots, 8) || settled_ < look_for_wanted_at_) return wanted;
-  const std::size_t half = entries_.size() / 2;
+  const bool fills = !room_told_.empty();
+  const bool is_long =
+      exceeds(options_.limits.want_snapshots, 8) && settled_ >= look_for_wanted_at_;
+  if (!fills && !is_long) return wanted;
+  const std::size_t half = fills ? entries_.size() : entries_.size() / 2;
   for (std::size_t i = 0; i < half && wanted.size() < kWantedAtOnce; ++i) {
     for (const auto& [job, sequence] : entries_[i].last) {
       if (pointers_[job] >= sequence || asked_[job] >= sequence) continue;

@@ -41,8 +41,9 @@ struct LogLimits {
   LogSize want_snapshots{16 << 20, 4'000};      // jobs are asked for snapshots
   LogSize keep{64 << 20, 16'000};               // entries go that snapshots and all copies have
   LogSize keep_for_copies{256 << 20, 100'000};  // entries go that a member's copy lacks, too
-  // The logs of all shards together may come to four times what the log of one may.
-  LogLimits for_one_of(Shard shards) const;
+  // The logs of all shards together may come to four times what the log of one may, and to a
+  // quarter of what etcd may hold.
+  LogLimits for_one_of(Shard shards, std::uint64_t etcd_quota_bytes = UINT64_MAX) const;
 };
 
 // How far the log and the leader's copy of it have come. Any thread reads them.
@@ -53,7 +54,9 @@ struct LogFigures {
   std::atomic<bool> copy_fails{false};  // it cannot be written now
   // The last entry that the copies of all other members have; 0: there is no other one.
   std::atomic<Index> others_have{UINT64_MAX};
-  std::atomic<std::uint64_t> etcd_bytes{0};  // of its database; 0: not known yet
+  // Of etcd's database; 0: not known yet.
+  std::atomic<std::uint64_t> etcd_bytes{0};
+  std::atomic<std::uint64_t> etcd_file_bytes{0};
 };
 
 // Whether etcd has come so close to its quota that pushes are refused: at the quota it takes

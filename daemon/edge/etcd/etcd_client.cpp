@@ -362,6 +362,7 @@ class EtcdClient : public Etcd {
     if (outcome.ok()) {
       status.version = response.version();
       status.used_bytes = static_cast<std::uint64_t>(response.dbsizeinuse());
+      status.file_bytes = static_cast<std::uint64_t>(response.dbsize());
     }
     error = outcome.error;
     return outcome.ok();

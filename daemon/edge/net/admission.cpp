@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 
 #include "proto/base/names.h"
@@ -75,6 +76,26 @@ bool Admission::reload(std::string& error) {
   if (!rules_.token_file.empty() && !read_tokens(tokens, error)) return false;
   tokens_ = std::move(tokens);
   return true;
+}
+
+std::uint64_t Admission::fingerprint() const {
+  std::vector<std::string> parts;
+  for (const Token& token : tokens_) {
+    parts.push_back(token.identity + '\n' + std::string(token.digest.begin(), token.digest.end()));
+  }
+  for (const auto& [who, job] : rules_.allow) parts.push_back("allow\n" + who + '\n' + job);
+  for (const std::string& who : rules_.admin) parts.push_back("admin\n" + who);
+  for (const std::string& who : rules_.metrics) parts.push_back("metrics\n" + who);
+  std::ranges::sort(parts);
+  std::string text;
+  for (const std::string& part : parts) {
+    const Digest digest = digest_of(part);
+    text.append(digest.begin(), digest.end());
+  }
+  const Digest digest = digest_of(text);
+  std::uint64_t number = 0;
+  std::memcpy(&number, digest.data(), sizeof(number));
+  return std::max<std::uint64_t>(number, 1);
 }
 
 // ---- Tokens ------------------------------------------------------------------------------------

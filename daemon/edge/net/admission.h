@@ -81,6 +81,10 @@ class Admission {
 
   // Reads the tokens again. False, with a sentence in `error`: the ones before stay in force.
   bool reload(std::string& error);
+  // A number for what it admits over the network: who has another one may treat a client otherwise.
+  // The order of rules and tokens does not matter, nor do users and groups of this machine. Never
+  // 0.
+  std::uint64_t fingerprint() const;
   std::size_t tokens() const { return tokens_.size(); }
 
   // False: `why` says what is missing or wrong.

@@ -98,7 +98,7 @@ void CommitGate::report(const store::CommitReport& report) {
     figures_.commit_time.add(report.commit_us);
     figures_.commit_records.add(static_cast<std::int64_t>(report.records), kBatchBounds);
     records_committed_ += report.records;
-  } else if (!report.error.empty()) {
+  } else if (!report.error.empty() && report.removed.empty() && report.wants_snapshot.empty()) {
     ++figures_.failures;
   }
   fresh_.store(true, std::memory_order_release);

@@ -130,8 +130,14 @@ void warn_of_auth(const cluster::ClusterStatus& status) {
 // At its quota it takes nothing.
 void print(const cluster::Etcd::Status& etcd, std::uint64_t quota_bytes) {
   constexpr double kMiB = 1 << 20;
-  std::cout << fmt::format("etcd {}, {:.1f} of {} MiB\n", etcd.version,
-                           static_cast<double>(etcd.used_bytes) / kMiB, quota_bytes >> 20);
+  std::cout << fmt::format("etcd {}, {:.1f} of {} MiB, file {:.1f} MiB\n", etcd.version,
+                           static_cast<double>(etcd.used_bytes) / kMiB, quota_bytes >> 20,
+                           static_cast<double>(etcd.file_bytes) / kMiB);
+  if (etcd.file_bytes > quota_bytes / 10 * 8) {
+    std::cout << "warning: etcd's file comes to its quota, where it takes nothing: compact, "
+                 "defragment and, "
+                 "if `etcdctl alarm list` shows one, disarm\n";
+  }
   if (etcd.used_bytes < quota_bytes / 2) return;
   std::cout
       << "warning: etcd fills, and above 60 % of its quota pushes are refused: does it run with "
@@ -150,6 +156,7 @@ void print_json(const std::string& name, const cluster::ClusterStatus& status,
   json["generation"] = status.generation;
   json["format"] = status.format;
   json["etcd_bytes"] = etcd.used_bytes;
+  json["etcd_file_bytes"] = etcd.file_bytes;
   json["draining"] = status.draining;
   std::cout << json.dump() << '\n';
 }

@@ -299,7 +299,7 @@ process of its own on each machine.)");
       "status", "Who leads, and how far each member's copy has come", run_cluster_status,
       R"(It shows what etcd knows: a member that has died stays until its lease ends, and copies are as
 of a few seconds ago. JSON: cluster, generation, format (of records),
-draining (names), etcd_bytes (that its database uses), leader (empty: none), term, first and last (entries of the log), pin (the member that is wanted), members (name, version, format, addresses,
+draining (names), etcd_bytes (that its database uses), etcd_file_bytes, leader (empty: none), term, first and last (entries of the log), pin (the member that is wanted), members (name, version, format, addresses,
 copy, can_lead). With several shards: "shards", a list with leader and what follows of each.)");
   CLI::App* drain = command(
       "drain", "Let a member hand over what it leads, and take nothing", run_cluster_drain,
@@ -329,9 +329,9 @@ back to it half a minute to a minute after it has come back.)");
   command(
       "finish-upgrade", "Let members write what the newest version can write",
       run_cluster_finish_upgrade,
-      R"(Call it once all members run the new version. Until then they write records in the format of
-the old one, so that either version may lead. Afterwards no older version takes part: there is no way
-back. It refuses while a member that is there cannot read the new format.)");
+      R"(Call it once all members run the new version. Afterwards no version takes part that cannot read
+the new format: there is no way back. It refuses while such a member is there. So far all versions
+write the same, and there is nothing to do.)");
   commands
       .add(cluster, "copy", "How far a member's copy on this machine has come", run_cluster_copy,
            options, "It asks neither etcd nor a daemon. JSON: store, generation, copy (an entry).")

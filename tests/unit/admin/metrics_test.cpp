@@ -30,6 +30,7 @@ Snapshot snapshot_of(std::size_t jobs) {
   snapshot.member->set_aside = 2;
   snapshot.member->lease_left = 1'500'000;
   snapshot.member->etcd_bytes = 9;
+  snapshot.member->etcd_file_bytes = 10;
   snapshot.member->etcd_quota_bytes = 99;
   snapshot.server.certificates.certificate.until_s = 1'800'000'000;
   snapshot.server.certificates.authorities = {{0, 1'900'000'000}};
@@ -101,6 +102,7 @@ TEST(MetricsTest, ShowsAMemberOfACluster) {
   EXPECT_THAT(text, HasSubstr("syncd_cluster_take_overs_total" + labels + ",cause=\"given\"} 0\n"));
   EXPECT_THAT(text, HasSubstr("syncd_cluster_lease_left_seconds" + labels + "} 1.5\n"));
   EXPECT_THAT(text, HasSubstr("syncd_cluster_etcd_used_bytes" + labels + "} 9\n"));
+  EXPECT_THAT(text, HasSubstr("syncd_cluster_etcd_file_bytes" + labels + "} 10\n"));
   EXPECT_THAT(text, HasSubstr("syncd_cluster_etcd_quota_bytes" + labels + "} 99\n"));
   snapshot.member.reset();
   EXPECT_THAT(text_of(snapshot), Not(HasSubstr("\nsyncd_cluster_leads")));

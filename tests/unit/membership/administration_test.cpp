@@ -159,6 +159,12 @@ TEST_F(AdministrationTest, RulesOrTokensThatDifferHaveOtherHashes) {
   one.auth.token_file = write("one", "[a] 0123456789abcdef\n");
   config::Config same = one;
   same.auth.token_file = write("same", "[a] 0123456789abcdef\n");
+  same.auth.unix_users = {1000};  // of this machine
+  config::Config two = one;
+  two.auth.token_file = write("two", "[a] 0123456789abcdef\n[b] fedcba9876543210\n");
+  config::Config other_order = one;
+  other_order.auth.token_file =
+      write("order", "# b first\n[b] fedcba9876543210\r\n\n[a] 0123456789abcdef");
   config::Config other = one;
   other.auth.token_file = write("other", "[a] 0123456789abcdeF\n");
   config::Config ruled = one;
@@ -166,6 +172,8 @@ TEST_F(AdministrationTest, RulesOrTokensThatDifferHaveOtherHashes) {
   config::Config unreadable = one;
   unreadable.auth.token_file = dir.path() + "/absent";
   EXPECT_EQ(auth_hash(one), auth_hash(same));
+  EXPECT_EQ(auth_hash(two), auth_hash(other_order));
+  EXPECT_NE(auth_hash(one), auth_hash(two));
   EXPECT_NE(auth_hash(one), auth_hash(other));
   EXPECT_NE(auth_hash(one), auth_hash(ruled));
   EXPECT_NE(auth_hash(one), auth_hash(open));

@@ -81,6 +81,44 @@ TEST_F(CopyTest, WhatIsBehindIsEnoughToFollow) {
   EXPECT_EQ(copy->stamp().tail, read.tail);
 }
 
+// After trouble the copy knows nothing, and a piece of the log ends before what it has.
+TEST_F(CopyTest, APieceThatEndsBeforeWhatTheCopyHasIsNoSetBack) {
+  append({creation(1)});
+  for (Sequence sequence = 2; sequence <= 6; ++sequence) append({push(1, sequence)});
+  auto copy = open_copy(dir_.store());
+  take_up(*copy);
+  const Stamp stamp = copy->stamp();
+  TakeOver piece;
+  std::string error;
+  ASSERT_TRUE(parse_take_over(kKeys, etcd_.apply(take_over_read(kKeys, 1, 3)), piece, error, 1, 3))
+      << error;
+  EXPECT_EQ(piece.tail.index, 3u);
+  EXPECT_EQ(piece.last, 6u);
+  EXPECT_EQ(copy->take_up(config_, piece, error), Copy::Took::kAll) << error;
+  EXPECT_EQ(copy->stamp(), stamp);
+  append({push(1, 7)});
+  take_up(*copy);
+  EXPECT_EQ(copy->stamp().tail.index, 7u);
+}
+
+TEST_F(CopyTest, AnEmptyDiskIsFilledPieceByPiece) {
+  append({creation(1)});
+  for (Sequence sequence = 2; sequence <= 6; ++sequence) append({push(1, sequence)});
+  auto copy = open_copy(dir_.store());
+  for (Index from = 1; from <= 6; from += 2) {
+    TakeOver piece;
+    std::string error;
+    const Answer read = etcd_.apply(take_over_read(kKeys, from, 2));
+    ASSERT_TRUE(parse_take_over(kKeys, read, piece, error, from, 2)) << error;
+    ASSERT_EQ(copy->take_up(config_, piece, error), Copy::Took::kAll) << error;
+    EXPECT_EQ(copy->stamp().tail.index, from + 1);
+  }
+  EXPECT_EQ(copy->stamp().tail, etcd_.read().tail);
+  std::string error;
+  const auto store = copy->hand_over(error);
+  EXPECT_EQ(store::sequences(*store, 1), (std::vector<Sequence>{1, 2, 3, 4, 5, 6}));
+}
+
 TEST_F(CopyTest, ALogThatWentBackIsNotFollowed) {
   append({creation(1)});
   append({push(1, 2)});

@@ -257,12 +257,36 @@ TEST_F(ShardStoreTest, WhileEtcdFillsPushesAreToBeRefusedAndTheRestGoesOn) {
   close(*store);
 }
 
+// No batch comes then that would ask for snapshots, and the log itself may be what fills it.
+TEST_F(ShardStoreTest, WhileEtcdFillsItsOwnLogGoesAsFarAsItCan) {
+  figures_->others_have = 0;
+  auto store = open(dir_.store());
+  commit(*store, {creation(1), push(1, 2)});
+  commit(*store, {push(1, 3)});
+  wait_for_copy();
+  figures_->etcd_bytes = 61;
+  ASSERT_TRUE(reports_.wait_until([](const auto& last) { return !last.wants_snapshot.empty(); }));
+  EXPECT_NE(reports_.all().back().error, "");
+  Batch batch;
+  batch.snapshots.push_back(store::sample_snapshot(1, 3));
+  ASSERT_TRUE(store->submit(++ticket_, std::move(batch)));
+  ASSERT_TRUE(reports_.wait_for(ticket_));
+  while (first() < 3) std::this_thread::yield();
+  EXPECT_EQ(etcd_.read().pointers.size(), 1u);
+  close(*store);
+  store.reset();
+  auto copy = open_copy(dir_.path() + "/empty");
+  take_up(*copy);
+}
+
 TEST(LogLimits, OfManyShardsAreThoseOfOneTogether) {
   const LogLimits one = LogLimits{}.for_one_of(1);
   EXPECT_EQ(one.keep_for_copies.bytes, LogLimits{}.keep_for_copies.bytes);
   for (const Shard shards : {1u, 2u, 5u, 16u, 64u}) {
     const LogLimits each = LogLimits{}.for_one_of(shards);
     EXPECT_LE(each.keep_for_copies.bytes * shards, 4 * one.keep_for_copies.bytes);
+    const std::size_t quota = 64 << 20;
+    EXPECT_LE(LogLimits{}.for_one_of(shards, quota).keep_for_copies.bytes * shards, quota / 4);
     EXPECT_LE(each.keep.bytes, each.keep_for_copies.bytes);
     EXPECT_LE(each.want_snapshots.bytes, each.keep.bytes);
     EXPECT_LE(each.want_snapshots.entries, each.keep.entries);
