@@ -12,6 +12,7 @@
 #include "proto/base/help_lines.h"
 #include "reference_trainer/data/data_file.h"
 #include "reference_trainer/model/cnn.h"
+#include "reference_trainer/run/peer_policy.h"
 #include "reference_trainer/run/policy_list.h"
 #include "reference_trainer/run/slowdown.h"
 
@@ -457,18 +458,54 @@ void read_network(const CLI::App& app, const RawFlags& raw, WorkloadConfig& work
   if (is_cnn && app.count("--momentum") == 0) workload.momentum = kCnnMomentum;
 }
 
-// A rate of 0 would train nothing. `minibatches`: the most that a worker may compute; 0: any
-// number.
-void read_decay(const RawFlags& raw, std::int64_t minibatches, WorkloadConfig& workload) {
+// The most minibatches that a worker may compute under limits on iterations and time; nothing where
+// neither says.
+std::optional<std::int64_t> minibatches_max(const Options& options) {
+  std::optional<std::int64_t> most;
+  if (options.iterations > 0) {
+    std::int64_t of_an_iteration = 1;
+    for (const std::string& policy : options.policies) {
+      const auto peers = peer_policy(policy);
+      if (peers) of_an_iteration = std::max(of_an_iteration, peers->every);
+    }
+    const bool is_shared = options.budget == Budget::kShared;
+    most = options.iterations * of_an_iteration * (is_shared ? options.workload.workers : 1);
+  }
+  if (options.seconds_max == 0) return most;
+  double shortest_us = options.iteration_ms * 1e3;
+  if (!options.iteration_time.empty()) {
+    std::string error;
+    const auto time = sim::parse_iteration_time(options.iteration_time, error);
+    if (!time) throw FlagError{"--iteration-time: " + error};
+    using Kind = sim::IterationTime::Kind;
+    const bool has_bound = time->kind == Kind::kConstant || time->kind == Kind::kUniform ||
+                           time->kind == Kind::kUniformEach;
+    shortest_us = has_bound ? time->first_us : 0;
+  }
+  if (shortest_us < 1) return most;  // as fast as it goes
+  const auto in_time = static_cast<std::int64_t>(options.seconds_max * 1e6 / shortest_us) + 1;
+  return std::min(most.value_or(in_time), in_time);
+}
+
+// A rate of 0 would train nothing.
+void read_decay(const RawFlags& raw, Options& options) {
   std::string error;
   const auto decay = parse_decay(raw.decay, error);
   if (!decay) throw FlagError{error};
-  workload.decay = *decay;
-  if (static_cast<float>(workload.rate_at(std::max<std::int64_t>(minibatches, 1) - 1)) > 0) return;
+  options.workload.decay = *decay;
+  const auto most = minibatches_max(options);
+  constexpr std::int64_t kForEver = std::numeric_limits<std::int64_t>::max();
+  if (static_cast<float>(options.workload.rate_at(most.value_or(kForEver) - 1)) > 0) return;
+  if (!most) {
+    throw FlagError{fmt::format(
+        "--decay: {} brings the rate to 0 in a run that only --max-seconds ends; allowed: with "
+        "--max-iterations, which says how far the rate falls, or F@N,... that leaves more than 0",
+        show_field(raw.decay))};
+  }
   throw FlagError{
       fmt::format("--decay: under {} the rate has come to 0 by minibatch {}; allowed: what leaves "
                   "more than 0 to the end of the run",
-                  show_field(raw.decay), minibatches)};
+                  show_field(raw.decay), *most)};
 }
 
 void read_network_of_hosts(const CLI::App& app, const RawFlags& raw, Options& options) {
@@ -554,8 +591,7 @@ void read(const CLI::App& app, const RawFlags& raw, Options& options) {
   }
   read_network(app, raw, workload);
   if (options.iterations == 0 && options.seconds_max == 0) options.iterations = kDefaultIterations;
-  const bool is_shared = options.budget == Budget::kShared;
-  read_decay(raw, options.iterations * (is_shared ? workload.workers : 1), workload);
+  read_decay(raw, options);
   if (app.count("--target-loss") > 0) options.target_loss = raw.target_loss;
   read_places(raw, options);
   if (options.store_in == StoreIn::kDevice && workload.decay != RateDecay{}) {

@@ -306,6 +306,13 @@ TEST_F(OptionsTest, TheRateAndWhatBecomesOfUpdates) {
       HasSubstr("--decay: under '0.001/1' the rate has come to 0 by minibatch 600; allowed: "
                 "what leaves more than 0 to the end of the run"));
   EXPECT_EQ(good({"--decay", "0.001/100"}).workload.decay.every, 100);
+  // Two minibatches an iteration.
+  const std::vector<const char*> each{"--decay",  "0.1/2", "--max-iterations", "60",
+                                      "--budget", "each",  "--policy",         "notify_ack:ring"};
+  EXPECT_EQ(good(each).workload.decay.every, 2);
+  std::vector<const char*> twice = each;
+  twice.back() = "notify_ack:ring,every=2";
+  EXPECT_THAT(error(twice), HasSubstr("the rate has come to 0 by minibatch 120; allowed"));
   EXPECT_EQ(parse({"--workload", "svm"}).options.workload.momentum, 0);
   EXPECT_EQ(parse({"--workload", "svm", "--momentum", "0.9"}).options.workload.momentum, 0.9);
   EXPECT_EQ(parse({"--workload", "cnn"}).options.workload.momentum, 0.9);
@@ -313,6 +320,39 @@ TEST_F(OptionsTest, TheRateAndWhatBecomesOfUpdates) {
               HasSubstr("--momentum: '1' is not allowed; allowed: a number from 0 to 0.999"));
   EXPECT_THAT(parse({"--workload", "cnn", "--backend", "cuda", "--decay", "0.5@9"}).text,
               HasSubstr("--decay: not used with --store-in device; allowed: host"));
+}
+
+TEST_F(OptionsTest, ADecayLeavesARateAlsoWhereOnlyATimeEndsTheRun) {
+  // 20 ms an iteration: 500 minibatches in 10 s.
+  EXPECT_THAT(
+      error({"--decay", "0.001/1", "--max-seconds", "10"}),
+      HasSubstr("--decay: under '0.001/1' the rate has come to 0 by minibatch 501; allowed"));
+  EXPECT_EQ(good({"--decay", "0.98/50", "--max-seconds", "10"}).workload.decay.every, 50);
+  EXPECT_EQ(good({"--decay", "0.001/1", "--max-seconds", "10", "--max-iterations", "2"}).iterations,
+            2);
+  EXPECT_THAT(error({"--decay", "0.001/1", "--max-seconds", "10", "--max-iterations", "200"}),
+              HasSubstr("by minibatch 501"));
+  const auto timed = [](const char* decay, const char* time) {
+    return std::vector<const char*>{
+        "--decay", decay, "--max-seconds", "10", "--virtual-time", "--iteration-time", time};
+  };
+  EXPECT_THAT(error(timed("0.001/1", "uniform:100-200")), HasSubstr("by minibatch 101"));
+  // Nothing says how many minibatches there can be.
+  const std::string unbounded =
+      "in a run that only --max-seconds ends; allowed: with "
+      "--max-iterations";
+  EXPECT_THAT(error(timed("0.9/50", "lognormal:100,0.2")), HasSubstr(unbounded));
+  EXPECT_THAT(error({"--decay", "0.9/50", "--max-seconds", "10", "--iteration-ms", "0"}),
+              HasSubstr("--decay: '0.9/50' brings the rate to 0 " + unbounded));
+  EXPECT_EQ(good({"--decay", "0.1@50,90", "--max-seconds", "10", "--iteration-ms", "0"})
+                .workload.decay.steps,
+            2);
+  EXPECT_THAT(error({"--decay", "1e-30@5,9", "--max-seconds", "10", "--iteration-ms", "0"}),
+              HasSubstr("--decay: '1e-30@5,9' brings the rate to 0"));
+  EXPECT_EQ(
+      good({"--decay", "1/5", "--max-seconds", "10", "--iteration-ms", "0"}).workload.decay.every,
+      5);
+  EXPECT_THAT(error(timed("0.9/50", "sometimes")), HasSubstr("--iteration-time: "));
 }
 
 TEST_F(OptionsTest, LinksAndHostsAreThoseOfVirtualTime) {
@@ -326,6 +366,8 @@ TEST_F(OptionsTest, LinksAndHostsAreThoseOfVirtualTime) {
   }
   EXPECT_THAT(error({"--virtual-time", "--link-mbps", "0", "--parameters-mb", "1"}),
               HasSubstr("--link-mbps is 0, allowed is more than 0"));
+  EXPECT_THAT(error({"--virtual-time", "--link-mbps", "100", "--parameters-mb", "0"}),
+              HasSubstr("--parameters-mb is 0, allowed is more than 0"));
   EXPECT_THAT(error({"--virtual-time", "--link-mbps", "100"}),
               HasSubstr("--link-mbps: needs --parameters-mb"));
   EXPECT_THAT(error({"--virtual-time", "--hosts", "2,3"}),

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "tests/unit/reference_trainer/support.h"
 
 namespace syncd::trainer {
@@ -85,6 +87,15 @@ TEST(PolicyList, LeavesAGraphsFileToADaemonElsewhere) {
               HasSubstr("graph file /no/such/graph cannot be read"));
   EXPECT_EQ(wrong("hop:file:/no/such/graph", 4, true), "");
   EXPECT_THAT(wrong("hop:file:/no/such/graph,max_ig=0", 4, true), HasSubstr("max_ig"));
+}
+
+TEST(PolicyList, AGraphNeedsEdges) {
+  const std::string file = ::testing::TempDir() + "edges_to_itself";
+  std::ofstream(file) << "0 0\n1 1\n2 2\n3 3\n";
+  for (const std::string policy : {"hop:file:", "notify_ack:file:", "barrier:file:"}) {
+    EXPECT_THAT(wrong(policy + file, 4), AllOf(HasSubstr("the graph has no edges"),
+                                               HasSubstr("each needs one to it and one from it")));
+  }
 }
 
 TEST(PolicyList, SlugsAreSafeInFileNames) {
