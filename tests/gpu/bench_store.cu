@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "reference_trainer/cuda/machine.cuh"
-#include "reference_trainer/cuda/timing.cuh"
+#include "tests/gpu/timing.cuh"
 
 namespace syncd::trainer {
 namespace {

@@ -18,11 +18,11 @@
 #include <vector>
 
 #include "reference_trainer/cuda/device.cuh"
-#include "reference_trainer/cuda/timing.cuh"
 #include "reference_trainer/data/generate.h"
 #include "reference_trainer/data/prepare.h"
 #include "reference_trainer/model/cnn_network.h"
 #include "reference_trainer/model/device_steppers.h"
+#include "tests/gpu/timing.cuh"
 
 namespace syncd::trainer {
 namespace {

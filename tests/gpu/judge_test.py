@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What reference_trainer/cuda/judge.py makes of good and of bad results."""
+"""What judge.py makes of good and of bad results."""
 import importlib.util
 import json
 import pathlib
@@ -8,7 +8,7 @@ import unittest
 
 sys.dont_write_bytecode = True  # the source tree stays as it is
 
-PATH = pathlib.Path(__file__).parents[3] / "reference_trainer" / "cuda" / "judge.py"
+PATH = pathlib.Path(__file__).parent / "judge.py"
 spec = importlib.util.spec_from_file_location("judge", PATH)
 judge = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(judge)
