@@ -12,9 +12,7 @@
 #include "proto/base/help_lines.h"
 #include "reference_trainer/data/data_file.h"
 #include "reference_trainer/model/cnn.h"
-#include "reference_trainer/run/peer_policy.h"
-#include "reference_trainer/run/policy_list.h"
-#include "reference_trainer/run/slowdown.h"
+#include "reference_trainer/run/policies.h"
 
 #ifndef SYNCD_TRAINER_VERSION
 #error "the build sets SYNCD_TRAINER_VERSION"

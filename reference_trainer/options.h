@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "reference_trainer/data/dataset.h"
-#include "reference_trainer/run/policy_list.h"
+#include "reference_trainer/run/policies.h"
 #include "reference_trainer/run/run.h"
 
 namespace syncd::trainer {

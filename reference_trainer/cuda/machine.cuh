@@ -1,4 +1,4 @@
-// A GPU as a Machine of device_store_machine.h: the one that a worker computes on (choose_gpu in
+// A GPU as a Machine of machine_device.h: the one that a worker computes on (choose_gpu in
 // device.cuh). Functions throw std::runtime_error when the GPU fails. Any thread.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include <type_traits>
 
 #include "reference_trainer/cuda/device.cuh"
-#include "reference_trainer/params/store_device_machine.h"
+#include "reference_trainer/params/machine_device.h"
 
 namespace syncd::trainer::cuda {
 

@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "reference_trainer/model/cnn_network.h"
-#include "reference_trainer/model/device_request.h"
+#include "reference_trainer/model/device_model.h"
 #include "reference_trainer/params/device_store.h"
 
 namespace syncd::trainer {

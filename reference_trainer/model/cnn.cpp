@@ -13,7 +13,7 @@
 
 #include "reference_trainer/data/prepare.h"
 #include "reference_trainer/model/cnn_backends.h"
-#include "reference_trainer/model/device_request.h"
+#include "reference_trainer/model/device_model.h"
 #include "reference_trainer/model/random.h"
 
 namespace syncd::trainer {

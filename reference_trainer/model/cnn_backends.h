@@ -7,7 +7,7 @@
 #include <string>
 
 #include "reference_trainer/model/cnn_network.h"
-#include "reference_trainer/model/device_request.h"
+#include "reference_trainer/model/device_model.h"
 #include "reference_trainer/model/workload.h"
 
 namespace syncd::trainer {

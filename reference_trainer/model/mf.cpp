@@ -1,5 +1,4 @@
-// Matrix factorization: see mf.h. No thread of its own.
-#include "reference_trainer/model/mf.h"
+// Matrix factorization: see mf_batched.h. No thread of its own.
 
 #include <algorithm>
 #include <cmath>

@@ -1,13 +1,31 @@
-// The steps of matrix factorization (mf.h) on any device: see device_model.h.
+// The `mf` workload: matrix factorization with biases, trained by stochastic gradient descent on
+// ratings. Immutable; see workload.h for threads.
+//
+// The prediction for user u and item i is  mean + b_u + b_i + p_u . q_i, with the mean rating of
+// the training samples fixed. Parameters: one block [b, factors] per user, then one per item. The
+// objective of a minibatch B is
+//   sum over (u, i, r) in B of  (r - prediction)^2 / 2 + kMfRegularization / 2 *
+//                               (b_u^2 + b_i^2 + |p_u|^2 + |q_i|^2)
+// (a sum, as is usual for this model: each rating makes a step of the learning rate's size).
+//
+// The steps of matrix factorization on any device: see device_model.h.
 #pragma once
 
 #include <cmath>
 #include <memory>
 
 #include "reference_trainer/model/device_model.h"
-#include "reference_trainer/model/mf.h"
 
 namespace syncd::trainer {
+
+inline constexpr std::size_t kMfFactors = 8;
+inline constexpr double kMfRegularization = 0.02;
+
+// Of the training samples.
+double mean_rating(const RatingView& data);
+
+// Throws std::invalid_argument: other data, fewer training samples than workers.
+std::unique_ptr<Workload> make_mf(const WorkloadConfig& config, const SharedArrays& data);
 
 inline constexpr Index kMfBlock = 1 + kMfFactors;  // bias, then factors
 

@@ -1,5 +1,4 @@
-// The linear model: see svm.h. No thread of its own.
-#include "reference_trainer/model/svm.h"
+// The linear model: see svm_batched.h. No thread of its own.
 
 #include <cmath>
 

@@ -7,8 +7,8 @@
 #include <stdexcept>
 
 #include "reference_trainer/model/cnn.h"
-#include "reference_trainer/model/mf.h"
-#include "reference_trainer/model/svm.h"
+#include "reference_trainer/model/mf_batched.h"
+#include "reference_trainer/model/svm_batched.h"
 
 namespace syncd::trainer {
 

@@ -1,4 +1,4 @@
-// The CPU as a Machine (device_store_machine.h): its memory is shared memory, which other processes
+// The CPU as a Machine (machine_device.h): its memory is shared memory, which other processes
 // open by descriptor, its groups are one thread, and its streams do everything at once, on the
 // calling thread. Any thread.
 #pragma once
@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "libclient/shared_memory.h"
-#include "reference_trainer/params/store_device_machine.h"
+#include "reference_trainer/params/machine_device.h"
 
 namespace syncd::trainer {
 

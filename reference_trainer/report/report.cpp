@@ -9,8 +9,7 @@
 #include <map>
 
 #include "reference_trainer/data/data_file.h"
-#include "reference_trainer/run/peer_policy.h"
-#include "reference_trainer/run/policy_list.h"
+#include "reference_trainer/run/policies.h"
 
 namespace syncd::trainer {
 namespace {

@@ -1,10 +1,11 @@
-// What a user gets to see of finished runs: a table, CSV files, JSON. Pure functions but for
-// writing the files.
+// What a user gets to see of finished runs: a table, CSV files, JSON, a page. Pure functions but
+// for writing the files.
 #pragma once
 
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "reference_trainer/run/run.h"
@@ -86,5 +87,46 @@ std::string render_json_lines(const ReportContext& context, const std::vector<Ru
 std::vector<std::filesystem::path> write_csv_files(const std::filesystem::path& directory,
                                                    const ReportContext& context,
                                                    const std::vector<RunResult>& results);
+
+// ---- The page
+
+// Where, when and how the runs were made.
+struct ReportDetails {
+  std::string date;     // when the first run began
+  std::string command;  // as a shell would take it
+  std::vector<Fact> configuration;
+  std::vector<Fact> machine;
+  std::vector<Fact> versions;
+};
+
+struct Options;
+
+// What a report says about where and how its runs were made: the command, the settings, the
+// machine, the versions. Reads /proc; `arguments` with the program's name first. The date is now,
+// in UTC.
+ReportDetails describe_runs(const Options& options, const std::vector<std::string>& arguments);
+
+// One argument as a POSIX shell takes it: in single quotes unless it is plain.
+std::string shell_quoted(std::string_view argument);
+
+// The processor's name in the text of /proc/cpuinfo; "unknown" if none is there.
+std::string processor_name(std::string_view cpuinfo);
+
+// Kibibytes of "MemTotal:" in the text of /proc/meminfo, for people: "15.6 GiB".
+std::string memory_size(std::string_view meminfo);
+
+// The results as the page's script reads them: one JSON value. No more than so many points of a
+// curve and so many workers of a timeline are in it, so that a page has some hundred kilobytes a
+// policy at most.
+inline constexpr std::size_t kReportPointsMax = 2'000;
+inline constexpr std::size_t kReportRowsMax = 24;
+std::string report_data(const ReportContext& context, const ReportDetails& details,
+                        const std::vector<RunResult>& results);
+
+// The report as one HTML page that needs nothing else: no network and no other file. It is
+// report.html with Chart.js and the results in it; both are in the program (embedded at build).
+// Text from elsewhere cannot end the element that holds the results.
+std::string render_html(const ReportContext& context, const ReportDetails& details,
+                        const std::vector<RunResult>& results);
 
 }  // namespace syncd::trainer

@@ -1,5 +1,5 @@
-// Facts about the runs: see report_details.h. No thread of its own.
-#include "reference_trainer/report/report_details.h"
+// Facts about the runs: see report.h. No thread of its own.
+#include "reference_trainer/report/report.h"
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -13,6 +13,7 @@
 
 #include "proto/base/file.h"
 #include "reference_trainer/data/data_file.h"
+#include "reference_trainer/options.h"
 
 #ifndef SYNCD_TRAINER_VERSION
 #error "the build sets SYNCD_TRAINER_VERSION"

@@ -1,5 +1,5 @@
-// The HTML page: see report_html.h. No thread of its own.
-#include "reference_trainer/report/report_html.h"
+// The HTML page: see report.h. No thread of its own.
+#include "reference_trainer/report/report.h"
 
 #include <string_view>
 #include <utility>

@@ -1,4 +1,4 @@
-// The report as JSON, for programs and for the page: see report.h and report_html.h. No thread of
+// The report as JSON, for programs and for the page: see report.h. No thread of
 // its own.
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "reference_trainer/report/report_html.h"
+#include "reference_trainer/report/report.h"
 
 namespace syncd::trainer {
 namespace {

@@ -18,7 +18,7 @@
 #include <string_view>
 
 #include "reference_trainer/data/data_file.h"
-#include "reference_trainer/run/peer_policy.h"
+#include "reference_trainer/run/policies.h"
 
 namespace syncd::trainer {
 namespace {

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "reference_trainer/run/exchange.h"
-#include "reference_trainer/run/peer_policy.h"
+#include "reference_trainer/run/policies.h"
 #include "reference_trainer/run/worker_loop.h"
 
 namespace syncd::trainer {

@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <string_view>
 #include <utility>
 
@@ -23,6 +24,15 @@ namespace syncd::trainer {
 namespace {
 
 constexpr std::int64_t kPollUs = 2'000;
+
+volatile std::sig_atomic_t first_signal = 0;
+volatile std::sig_atomic_t signals = 0;
+
+// On whatever thread the signal interrupts.
+void note(int number) {
+  if (first_signal == 0) first_signal = number;
+  signals = signals + 1;
+}
 
 bool is_unset(std::string_view entry, const std::vector<std::string>& unset) {
   const std::string_view name = entry.substr(0, entry.find('='));
@@ -175,6 +185,29 @@ TemporaryDirectory::TemporaryDirectory() {
 TemporaryDirectory::~TemporaryDirectory() {
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
+}
+
+void watch_interrupts() {
+  struct sigaction action {};
+  action.sa_handler = note;
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) ::sigaction(number, &action, nullptr);
+  // A reader of our output that goes away must not keep us from stopping what we started.
+  struct sigaction ignore {};
+  ignore.sa_handler = SIG_IGN;
+  ::sigaction(SIGPIPE, &ignore, nullptr);
+}
+
+void watch_termination() {
+  struct sigaction action {};
+  action.sa_handler = note;
+  ::sigaction(SIGTERM, &action, nullptr);
+}
+
+int interrupt_signal() {
+  return first_signal;
+}
+int interrupt_count() {
+  return signals;
 }
 
 }  // namespace syncd::trainer

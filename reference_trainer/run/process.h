@@ -1,7 +1,7 @@
 // Child processes: starting them (fork and exec, no shell), watching them, saying how they ended,
 // and not leaving them behind: a child dies with its parent, and a ChildProcess that goes away
-// kills and reaps what it still holds. Also a temporary directory that removes itself. Used on the
-// parent's main thread, which must be its only one while start() runs.
+// kills and reaps what it still holds. Also a temporary directory that removes itself, and signals
+// as a flag. Used on the parent's main thread, which must be its only one while start() runs.
 #pragma once
 
 #include <sys/types.h>
@@ -77,5 +77,18 @@ class TemporaryDirectory {
  private:
   std::filesystem::path path_;
 };
+
+// SIGINT, SIGTERM and SIGHUP turned into a flag that the monitor reads. Handlers are installed
+// once, by the parent process; by a worker only where it saves checkpoints.
+//
+// From now on these signals set the flag instead of ending the process, and SIGPIPE is ignored.
+void watch_interrupts();
+
+// The same for SIGTERM alone, in a worker that saves before it ends.
+void watch_termination();
+
+// The first signal that came, or 0; and how many came.
+int interrupt_signal();
+int interrupt_count();
 
 }  // namespace syncd::trainer

@@ -12,9 +12,8 @@
 #include "reference_trainer/params/device_store.h"
 #include "reference_trainer/params/store_devices.h"
 #include "reference_trainer/run/clock.h"
-#include "reference_trainer/run/interrupts.h"
-#include "reference_trainer/run/peer_policy.h"
-#include "reference_trainer/run/slowdown.h"
+#include "reference_trainer/run/policies.h"
+#include "reference_trainer/run/process.h"
 #include "reference_trainer/run/worker.h"
 #include "reference_trainer/run/worker_checkpoints.h"
 

@@ -12,7 +12,7 @@
 
 #include "libclient/shared_memory.h"
 #include "reference_trainer/model/workload.h"
-#include "reference_trainer/run/peer_policy.h"
+#include "reference_trainer/run/policies.h"
 #include "reference_trainer/run/span_ring.h"
 
 namespace syncd::trainer {

@@ -1,5 +1,5 @@
-// See virtual_run.h. One thread.
-#include "reference_trainer/run/virtual_run.h"
+// Runs in virtual time: see run.h. One thread.
+#include "reference_trainer/run/run.h"
 
 #include <fmt/format.h>
 
@@ -19,9 +19,8 @@
 #include "reference_trainer/params/cpu_machine.h"
 #include "reference_trainer/params/weighted_mean.h"
 #include "reference_trainer/run/clock.h"
-#include "reference_trainer/run/interrupts.h"
-#include "reference_trainer/run/peer_policy.h"
-#include "reference_trainer/run/slowdown.h"
+#include "reference_trainer/run/policies.h"
+#include "reference_trainer/run/process.h"
 
 namespace syncd::trainer {
 namespace {

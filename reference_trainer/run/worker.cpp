@@ -16,7 +16,6 @@
 
 #include "reference_trainer/data/data_file.h"
 #include "reference_trainer/params/store_devices.h"
-#include "reference_trainer/run/interrupts.h"
 #include "reference_trainer/run/peer_loop.h"
 #include "reference_trainer/run/process.h"
 #include "reference_trainer/run/store_loop.h"

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "reference_trainer/run/checkpoint.h"
-#include "reference_trainer/run/interrupts.h"
+#include "reference_trainer/run/process.h"
 
 namespace syncd::trainer {
 namespace {

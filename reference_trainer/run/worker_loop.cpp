@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "reference_trainer/model/random.h"
-#include "reference_trainer/run/peer_policy.h"
+#include "reference_trainer/run/policies.h"
 
 namespace syncd::trainer {
 namespace {

@@ -11,8 +11,8 @@
 #include "reference_trainer/model/workload.h"
 #include "reference_trainer/run/clock.h"
 #include "reference_trainer/run/coordinator.h"
+#include "reference_trainer/run/policies.h"
 #include "reference_trainer/run/run_board.h"
-#include "reference_trainer/run/slowdown.h"
 #include "reference_trainer/run/worker_checkpoints.h"
 
 namespace syncd::trainer {

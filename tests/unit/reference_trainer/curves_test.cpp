@@ -17,7 +17,7 @@
 
 #include "reference_trainer/data/generate.h"
 #include "reference_trainer/data/prepare.h"
-#include "reference_trainer/run/virtual_run.h"
+#include "reference_trainer/run/run.h"
 #include "tests/unit/reference_trainer/support.h"
 
 namespace syncd::trainer {

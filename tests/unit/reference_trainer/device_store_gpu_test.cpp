@@ -8,7 +8,6 @@
 #include <csignal>
 #include <cstdlib>
 
-#include "reference_trainer/params/device_sharing.h"
 #include "reference_trainer/params/store_devices.h"
 #include "reference_trainer/run/clock.h"
 #include "reference_trainer/run/process.h"

@@ -9,7 +9,6 @@
 #include <barrier>
 
 #include "reference_trainer/model/device_steppers.h"
-#include "reference_trainer/params/device_sharing.h"
 #include "reference_trainer/params/store_devices.h"
 #include "reference_trainer/run/store_loop.h"
 #include "reference_trainer/run/worker.h"

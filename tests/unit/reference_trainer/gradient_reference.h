@@ -15,9 +15,9 @@
 #include "reference_trainer/data/prepare.h"
 #include "reference_trainer/model/batch.h"
 #include "reference_trainer/model/cnn.h"
-#include "reference_trainer/model/device_request.h"
-#include "reference_trainer/model/mf.h"
-#include "reference_trainer/model/svm.h"
+#include "reference_trainer/model/device_model.h"
+#include "reference_trainer/model/mf_batched.h"
+#include "reference_trainer/model/svm_batched.h"
 #include "tests/unit/reference_trainer/cnn_reference.h"
 #include "tests/unit/reference_trainer/support.h"
 

@@ -1,4 +1,4 @@
-// The CPU in a GPU's place: a Machine of device_store_machine.h whose groups are one thread, or a
+// The CPU in a GPU's place: a Machine of machine_device.h whose groups are one thread, or a
 // team of them, and whose streams do everything at once, on the calling thread.
 #pragma once
 
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "reference_trainer/params/cpu_machine.h"
-#include "reference_trainer/params/store_device_machine.h"
+#include "reference_trainer/params/machine_device.h"
 
 namespace syncd::trainer::testing {
 

@@ -10,7 +10,7 @@
 #include <csignal>
 
 #include "reference_trainer/params/store_devices.h"
-#include "reference_trainer/run/peer_policy.h"
+#include "reference_trainer/run/policies.h"
 #include "tests/unit/reference_trainer/device_queues_cases.h"
 #include "tests/unit/reference_trainer/support.h"
 

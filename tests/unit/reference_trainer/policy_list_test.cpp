@@ -1,5 +1,5 @@
 // Cutting lists of policies apart, and which are refused.
-#include "reference_trainer/run/policy_list.h"
+#include "reference_trainer/run/policies.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,5 @@
 // The HTML page of made-up runs: what is in it, and that nothing of what others wrote gets out of
 // the element that holds it.
-#include "reference_trainer/report/report_html.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "reference_trainer/report/report_details.h"
+#include "reference_trainer/report/report.h"
 #include "tests/unit/reference_trainer/report_support.h"
 
 namespace syncd::trainer {

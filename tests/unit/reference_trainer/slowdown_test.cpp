@@ -1,6 +1,6 @@
 // --slowdown: every form means the same in a run with a clock and in virtual time, and so does
 // every refusal. What the forms mean is tested with their parser (unit/sim/slowdown_test.cpp).
-#include "reference_trainer/run/slowdown.h"
+#include "reference_trainer/run/policies.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 
 #include "reference_trainer/options.h"
 #include "reference_trainer/params/store_devices.h"
+#include "reference_trainer/run/run.h"
 #include "reference_trainer/run/store_loop.h"
-#include "reference_trainer/run/virtual_run.h"
 #include "tests/unit/reference_trainer/loop_support.h"
 #include "tests/unit/reference_trainer/support.h"
 

@@ -1,6 +1,6 @@
 // Runs in virtual time: what they compute is compared with training without any coordination, and
 // what they count with what the policy promises. Nothing here looks at a clock.
-#include "reference_trainer/run/virtual_run.h"
+#include "reference_trainer/run/run.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,7 @@
 #include <cmath>
 
 #include "reference_trainer/model/workload.h"
-#include "reference_trainer/run/policy_list.h"
-#include "reference_trainer/run/slowdown.h"
+#include "reference_trainer/run/policies.h"
 #include "support.h"
 
 namespace syncd::trainer {

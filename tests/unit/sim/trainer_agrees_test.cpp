@@ -5,7 +5,7 @@
 #include <string>
 
 #include "daemon/core/engine/policy.h"
-#include "reference_trainer/run/peer_policy.h"
+#include "reference_trainer/run/policies.h"
 
 namespace syncd {
 namespace {

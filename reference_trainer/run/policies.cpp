@@ -1,5 +1,5 @@
-// Lists of policies: see policy_list.h. No thread of its own.
-#include "reference_trainer/run/policy_list.h"
+// Policies and slowdowns: see policies.h. No thread of its own.
+#include "reference_trainer/run/policies.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>  // fmt::join, since fmt 11
@@ -11,9 +11,11 @@
 #include "daemon/core/engine/policy.h"
 #include "daemon/core/policies/graph_file.h"
 #include "daemon/core/policies/registry.h"
+#include "libclient/update_queue.h"
 #include "reference_trainer/data/data_file.h"
 
 namespace syncd::trainer {
+
 namespace {
 
 bool is_name_character(char c) {
@@ -92,6 +94,47 @@ std::string policy_slug(std::string_view policy) {
     if (!is_name_character(c) && c != '.' && c != '-') c = '-';
   }
   return slug;
+}
+
+std::optional<PeerPolicy> peer_policy(std::string_view policy, HopOrder order) {
+  const PolicyTraits traits = traits_or_none(policy);
+  if (traits.family != Family::kDecentralized) return std::nullopt;
+  const syncd::PeerLoop& loop = traits.peer_loop;
+  PeerPolicy peers;
+  peers.compute_first = loop.push_follows_data || order == HopOrder::kSerial;
+  peers.acknowledges = loop.push_follows_data && !loop.unsafe;
+  // One that is acknowledged is read before the next is sent.
+  if (!loop.push_follows_data) {
+    peers.slots =
+        client::update_queue_slots(traits.gap_bound.value_or(1), loop.staleness, traits.jumps);
+  }
+  peers.every = loop.batches;
+  peers.unsafe = loop.unsafe;
+  return peers;
+}
+
+bool may_start_over(std::string_view policy) {
+  return traits_or_none(policy).may_resync;
+}
+
+bool has_hop_order(std::string_view policy) {
+  const PolicyTraits traits = traits_or_none(policy);
+  return traits.family == Family::kDecentralized && !traits.peer_loop.push_follows_data;
+}
+
+sim::Slowdown parse_slowdown(std::string_view text, int workers) {
+  std::string error;
+  const auto slowdown = sim::parse_slowdown(text, error);
+  if (!slowdown) throw SlowdownError(error);
+  const auto count = static_cast<std::uint32_t>(workers);
+  error = sim::slowdown_problem(*slowdown, count, count);
+  if (!error.empty()) throw SlowdownError(error);
+  return *slowdown;
+}
+
+sim::SlowFactors slow_factors(std::string_view text, const WorkloadConfig& workload) {
+  return {parse_slowdown(text, workload.workers), workload.seed,
+          static_cast<std::uint32_t>(workload.workers)};
 }
 
 }  // namespace syncd::trainer
