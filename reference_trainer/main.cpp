@@ -15,7 +15,7 @@
 #include <stdexcept>
 
 #include "reference_trainer/data/data_file.h"
-#include "reference_trainer/model/cnn_backends.h"
+#include "reference_trainer/model/backends.h"
 #include "reference_trainer/options.h"
 #include "reference_trainer/params/device_queues.h"
 #include "reference_trainer/params/store_devices.h"

@@ -3,7 +3,6 @@
 // results agree with the CPU's to rounding.
 #include "reference_trainer/cuda/device.cuh"
 #include "reference_trainer/cuda/plugin.h"
-#include "reference_trainer/model/cnn_batched.h"
 #include "reference_trainer/model/device_steppers.h"
 
 namespace syncd::trainer {
@@ -11,10 +10,8 @@ namespace {
 
 using cuda::CudaDevice;
 
-std::unique_ptr<CnnBackend> make_backend(const CnnShape& shape, const CnnLayout& layout,
-                                         std::size_t samples_max, Precision precision) {
-  return std::make_unique<BatchedCnn<CudaDevice>>(CudaDevice(0, precision), shape, layout,
-                                                  samples_max);
+void try_gpu(Precision precision) {
+  const CudaDevice trial(0, precision);
 }
 
 std::unique_ptr<Stepper> make_stepper(const StepperRequest& request) {
@@ -27,7 +24,7 @@ std::unique_ptr<Stepper> make_stepper(const StepperRequest& request) {
 extern "C" __attribute__((visibility("default"))) const syncd::trainer::CudaLibrary*
 syncd_trainer_cuda() {
   static const syncd::trainer::CudaLibrary library = {
-      SYNCD_TRAINER_BUILD, syncd::trainer::make_backend, syncd::trainer::make_stepper,
+      SYNCD_TRAINER_BUILD, syncd::trainer::try_gpu, syncd::trainer::make_stepper,
       syncd::trainer::make_cuda_store_device};
   return &library;
 }

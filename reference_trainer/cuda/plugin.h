@@ -3,10 +3,8 @@
 // one build; there is no promise of compatibility between versions.
 #pragma once
 
-#include <cstddef>
 #include <memory>
 
-#include "reference_trainer/model/cnn_network.h"
 #include "reference_trainer/model/device_model.h"
 #include "reference_trainer/params/device_store.h"
 
@@ -20,10 +18,8 @@ struct CudaLibrary {
   // Of which build it is: C++ types cross the seam, so another build's is not used.
   const char* build;
 
-  // A network on the first GPU that CUDA shows (CUDA_VISIBLE_DEVICES). `layout` is that of `shape`.
-  // With samples_max 0 it is a trial, which takes hardly any memory.
-  std::unique_ptr<CnnBackend> (*make_backend)(const CnnShape& shape, const CnnLayout& layout,
-                                              std::size_t samples_max, Precision precision);
+  // Whether the first GPU that CUDA shows (CUDA_VISIBLE_DEVICES) multiplies so: throws if not.
+  void (*try_gpu)(Precision precision);
   // A worker's stepper, on the GPU of its turn.
   std::unique_ptr<Stepper> (*make_stepper)(const StepperRequest& request);
   // Does not ask whether there is a GPU: the functions of what it makes do.

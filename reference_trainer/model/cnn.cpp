@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "reference_trainer/data/prepare.h"
-#include "reference_trainer/model/cnn_backends.h"
+#include "reference_trainer/model/backends.h"
 #include "reference_trainer/model/device_model.h"
 #include "reference_trainer/model/random.h"
 
@@ -20,14 +20,14 @@ namespace syncd::trainer {
 namespace {
 
 // A device wants many images at once.
-constexpr std::size_t evaluated_at_once(Backend backend) {
+constexpr std::int32_t evaluated_at_once(Backend backend) {
   return backend == Backend::kCuda ? 256 : 32;
 }
 
 class Cnn : public Workload {
  public:
   Cnn(const WorkloadConfig& config, const ImageView& data, const CnnShape& shape)
-      : config_(config), data_(data), shape_(shape), layout_(shape), normal_(normal_pixels(data)) {
+      : config_(config), data_(data), shape_(shape), layout_(shape) {
     check_samples(config, data.training);
     if (shape.pixels() != kImageBytes || shape.classes < class_count(data.format)) {
       throw std::invalid_argument(
@@ -91,38 +91,27 @@ class Cnn : public Workload {
   // Of the first held-out images.
   BatchScore score(std::span<const float> parameters, std::size_t samples) const {
     const std::lock_guard lock(mutex_);
-    const std::size_t at_once = evaluated_at_once(config_.backend);
-    if (!network_) network_ = make_cnn_backend(config_.backend, shape_, at_once);
-    network_->parameters(parameters);
-    std::vector<float> images(at_once * kImageBytes);
-    std::vector<std::uint8_t> labels(at_once);
-    BatchScore sum;
-    for (std::size_t first = 0; first < samples; first += at_once) {
-      const std::size_t count = std::min(at_once, samples - first);
-      for (std::size_t i = 0; i < count; ++i) {
-        const std::size_t sample = data_.training + first + i;
-        const std::span<const std::uint8_t> bytes = data_.pixels(sample);
-        float* image = images.data() + i * kImageBytes;
-        for (std::size_t p = 0; p < kImageBytes; ++p) image[p] = normal_[p / kImageArea][bytes[p]];
-        labels[i] = data_.label(sample);
-      }
-      const BatchScore part = network_->evaluate(std::span(images).first(count * kImageBytes),
-                                                 std::span(labels).first(count));
-      sum.loss_sum += part.loss_sum;
-      sum.correct += part.correct;
+    if (!evaluating_) {
+      evaluating_ = trainer::make_stepper({.config = {.kind = WorkloadKind::kCnn,
+                                                      .batch = evaluated_at_once(config_.backend),
+                                                      .backend = config_.backend},
+                                           .images = data_,
+                                           .shape = shape_,
+                                           .layout = &layout_});
     }
-    return sum;
+    std::copy(parameters.begin(), parameters.end(), evaluating_->replica().begin());
+    evaluating_->replica_changed();
+    return evaluating_->score(data_.training, samples);
   }
 
   WorkloadConfig config_;
   ImageView data_;
   CnnShape shape_;
   CnnLayout layout_;
-  NormalPixels normal_;
   std::string loss_name_;
   // To evaluate with: making it on a device takes longer than an evaluation.
   mutable std::mutex mutex_;
-  mutable std::unique_ptr<CnnBackend> network_;
+  mutable std::unique_ptr<Stepper> evaluating_;
 };
 
 }  // namespace

@@ -625,83 +625,19 @@ inline BatchScore sum_up(std::span<const float> losses, std::span<const std::uin
   return sum;
 }
 
-// Throws std::invalid_argument for images that a backend does not take.
-inline void check_batch(const CnnShape& shape, std::size_t samples_max,
-                        std::span<const float> images, std::span<const std::uint8_t> labels) {
-  if (labels.size() <= samples_max && images.size() == labels.size() * shape.pixels()) return;
-  throw std::invalid_argument("the network takes up to " + std::to_string(samples_max) +
-                              " samples of " + std::to_string(shape.pixels()) + " values; got " +
-                              std::to_string(labels.size()) + " samples, " +
-                              std::to_string(images.size()) + " values");
+// What each byte of an image means to the network, per channel.
+using NormalPixels = std::array<std::array<float, 256>, kImageChannels>;
+
+inline NormalPixels normal_pixels(const ImageView& data) {
+  NormalPixels normal;
+  for (std::size_t c = 0; c < kImageChannels; ++c) {
+    for (std::size_t value = 0; value < 256; ++value) {
+      normal[c][value] =
+          static_cast<float>((static_cast<double>(value) / 255 - data.mean[c]) / data.deviation[c]);
+    }
+  }
+  return normal;
 }
-
-// The network for images that the host has, on a device with memory of its own.
-template <typename Device>
-class BatchedCnn : public CnnBackend {
- public:
-  // `layout` must be that of `shape`.
-  BatchedCnn(Device device, const CnnShape& shape, const CnnLayout& layout, std::size_t samples_max)
-      : device_(std::move(device)),
-        steps_(device_, shape, layout, samples_max),
-        samples_max_(samples_max),
-        shape_(shape),
-        parameters_(device_, layout.parameters),
-        gradient_(device_, layout.parameters),
-        images_(device_, samples_max * shape.pixels()),
-        labels_(device_, samples_max),
-        host_gradient_(layout.parameters),
-        host_losses_(samples_max),
-        host_correct_(samples_max) {}
-
-  void parameters(std::span<const float> values) override {
-    device_.copy_in(parameters_.data(), values);
-  }
-
-  void clear_gradient() override { device_.clear(gradient_.data(), host_gradient_.size()); }
-
-  BatchScore train(std::span<const float> images, std::span<const std::uint8_t> labels) override {
-    forward(images, labels);
-    steps_.backward(device_, parameters_.data(), images_.data(), gradient_.data(), labels.size());
-    return score(labels.size());
-  }
-
-  BatchScore evaluate(std::span<const float> images,
-                      std::span<const std::uint8_t> labels) override {
-    forward(images, labels);
-    return score(labels.size());
-  }
-
-  std::span<const float> gradient() override {
-    device_.copy_out(std::span(host_gradient_), gradient_.data());
-    return host_gradient_;
-  }
-
- private:
-  void forward(std::span<const float> images, std::span<const std::uint8_t> labels) {
-    check_batch(shape_, samples_max_, images, labels);
-    device_.copy_in(images_.data(), images);
-    device_.copy_in(labels_.data(), labels);
-    steps_.forward(device_, parameters_.data(), images_.data(), labels_.data(), labels.size());
-  }
-
-  BatchScore score(std::size_t samples) {
-    device_.copy_out(std::span(host_losses_).first(samples), steps_.losses());
-    device_.copy_out(std::span(host_correct_).first(samples), steps_.correct());
-    return sum_up(std::span(host_losses_).first(samples), std::span(host_correct_).first(samples));
-  }
-
-  Device device_;
-  CnnSteps<Device> steps_;
-  std::size_t samples_max_;
-  CnnShape shape_;
-  typename Device::template Buffer<float> parameters_;
-  typename Device::template Buffer<float> gradient_;
-  typename Device::template Buffer<float> images_;
-  typename Device::template Buffer<std::uint8_t> labels_;
-  std::vector<float> host_gradient_;
-  std::vector<float> host_losses_;
-  std::vector<std::uint8_t> host_correct_;
-};
 
 // The network for stored images: see device_model.h. Its four stages, of about ten
 // kernels each: forwards through the convolutions; forwards and backwards through what is behind
@@ -759,11 +695,7 @@ class CnnModel {
     const auto count = static_cast<Index>(samples);
     switch (stage) {
       case 0:
-        device.for_each(samples * kImageBytes,
-                        NormalizeImages{data_->pixels.data(), data_->order.data(), part.chosen,
-                                        data_->normal.data(), images_.data()});
-        device.for_each(samples, ChooseLabels{data_->labels.data(), data_->order.data(),
-                                              part.chosen, labels_.data()});
+        load(device, part);
         steps_.convolve(device, part.replica, images_.data(), samples);
         return;
       case 1:
@@ -781,7 +713,27 @@ class CnnModel {
     }
   }
 
+  // Of a part, without a gradient; waits.
+  BatchScore score(Device& device, const DevicePart& part) {
+    load(device, part);
+    steps_.forward(device, part.replica, images_.data(), labels_.data(), part.samples);
+    std::vector<float> losses(part.samples);
+    std::vector<std::uint8_t> correct(part.samples);
+    device.copy_out(std::span(losses), steps_.losses());
+    device.copy_out(std::span(correct), steps_.correct());
+    return sum_up(losses, correct);
+  }
+
  private:
+  // The part's images and labels, as the network takes them.
+  void load(Device& device, const DevicePart& part) {
+    device.for_each(part.samples * kImageBytes,
+                    NormalizeImages{data_->pixels.data(), data_->order.data(), part.chosen,
+                                    data_->normal.data(), images_.data()});
+    device.for_each(part.samples, ChooseLabels{data_->labels.data(), data_->order.data(),
+                                               part.chosen, labels_.data()});
+  }
+
   std::shared_ptr<const Data> data_;
   CnnSteps<Device> steps_;
   typename Device::template Buffer<float> images_;

@@ -1,4 +1,4 @@
-// The sizes of C3F2-Net, and what is computed on the CPU: see cnn_network.h and cnn_backends.h. The
+// The sizes of C3F2-Net, and what is computed on the CPU: see cnn_network.h and backends.h. The
 // build always optimizes this file, whose loops a compiler can vectorize. No thread of its own.
 #include "reference_trainer/model/cnn_network.h"
 
@@ -6,7 +6,7 @@
 
 #include <stdexcept>
 
-#include "reference_trainer/model/cnn_backends.h"
+#include "reference_trainer/model/backends.h"
 #include "reference_trainer/model/cpu_device.h"
 #include "reference_trainer/model/device_steppers.h"
 
@@ -55,10 +55,6 @@ CnnLayout::CnnLayout(const CnnShape& shape) {
   add(layers[3], shape.hidden, features);
   add(layers[4], shape.classes, shape.hidden);
   parameters = place;
-}
-
-std::unique_ptr<CnnBackend> make_cpu_backend(const CnnShape& shape, std::size_t samples_max) {
-  return std::make_unique<BatchedCnn<CpuDevice>>(CpuDevice(), shape, CnnLayout(shape), samples_max);
 }
 
 std::unique_ptr<Stepper> make_cpu_stepper(const StepperRequest& request) {

@@ -1,6 +1,5 @@
 // C3F2-Net: three convolutional and two fully connected layers, the five-layer AlexNet of the
-// ElasticBSP paper (Zhao et al., section 6.2.1), and the seam between what is trained (cnn.h) and
-// the device that computes it.
+// ElasticBSP paper (Zhao et al., section 6.2.1).
 //
 //   3 x [convolution, rectifier, 2 x 2 max-pool], fully connected, rectifier, fully connected,
 //   softmax with cross-entropy
@@ -10,22 +9,15 @@
 // 295,146 parameters for 10 classes, nine tenths of them in the fully connected layers, as the
 // paper says of its net. It also crops images to 28 x 28; ours are the whole 32 x 32.
 //
-// Another backend implements CnnBackend, below, and is made in cnn_backends.cpp. Its memory for
-// activations and gradient is made once, for `samples_max` samples; train() gets normalized images
-// in host memory and at most that many of them; parameters() hands over the flat vector whose order
-// CnnLayout fixes, gradient() gives one in the same order. That is all that crosses the seam:
-// layers, momentum and the parameter store know nothing of each other. The layers are written once
-// for all devices (cnn_batched.h); cuda/ has what they need of CUDA, cpu_device.h what of the CPU.
-// What a backend computes is held against a network in double that the tests have written down a
-// second time (cnn_reference.h there), to 1e-4 of the gradient's norm and of each derivative.
+// The layers are written once for all devices (cnn_batched.h); cuda/ has what they need of CUDA,
+// cpu_device.h what of the CPU. What they compute is held against a network in double that the
+// tests have written down a second time (cnn_reference.h there), to 1e-4 of the gradient's norm and
+// of each derivative.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <span>
-#include <vector>
 
 namespace syncd::trainer {
 
@@ -44,11 +36,6 @@ struct ConvShape {
   constexpr std::size_t outputs() const { return channels_out * area(); }
   constexpr std::size_t weights() const { return channels_out * patch(); }
   constexpr std::size_t columns() const { return patch() * area(); }  // patches side by side
-};
-
-struct BatchScore {
-  double loss_sum = 0;      // over the samples, of -log(probability of the label)
-  std::size_t correct = 0;  // samples whose label has the highest score
 };
 
 struct CnnShape {
@@ -83,31 +70,5 @@ struct CnnLayout {
   std::array<Layer, 5> layers;    // 0 to 2 convolutional, 3 and 4 fully connected
   std::size_t parameters = 0;
 };
-
-// The network on one device. Used by one thread at a time.
-class CnnBackend {
- public:
-  virtual ~CnnBackend() = default;
-
-  // Computes with these parameters from here on. They are read from the caller's memory, which
-  // stays as it is until the next call (a device with memory of its own copies them now).
-  virtual void parameters(std::span<const float> values) = 0;
-
-  // Adds the gradient of the samples' loss sum to what was added since clear_gradient(). `images`
-  // holds labels.size() images of CnnShape::pixels() values; labels are below the classes.
-  virtual void clear_gradient() = 0;
-  virtual BatchScore train(std::span<const float> images, std::span<const std::uint8_t> labels) = 0;
-
-  // The sum of the gradients, one value per parameter; valid until the next call of train() or
-  // clear_gradient().
-  virtual std::span<const float> gradient() = 0;
-
-  // The score alone.
-  virtual BatchScore evaluate(std::span<const float> images,
-                              std::span<const std::uint8_t> labels) = 0;
-};
-
-// On the CPU, on the calling thread. train() and evaluate() take up to `samples_max` samples.
-std::unique_ptr<CnnBackend> make_cpu_backend(const CnnShape& shape, std::size_t samples_max);
 
 }  // namespace syncd::trainer

@@ -9,11 +9,13 @@
 //   compute(Device&, int stage, const DevicePart&)
 //                           stage 0, 1, ... of one part, then the next part's; it only tells
 //
+//   BatchScore score(Device&, const DevicePart&)
+//                           if it can: of a part, without a gradient; waits
+//
 // and, static: rule(request), the SgdRule; parameters(request); training(request), the number of
 // samples; loss(sum, samples), of a minibatch from what its parts added.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <span>
 #include <type_traits>
@@ -41,20 +43,6 @@ struct StepperRequest {
   CnnShape shape = {};
   const CnnLayout* layout = nullptr;  // that of the shape
 };
-
-// What each byte of an image means to the network, per channel.
-using NormalPixels = std::array<std::array<float, 256>, kImageChannels>;
-
-inline NormalPixels normal_pixels(const ImageView& data) {
-  NormalPixels normal;
-  for (std::size_t c = 0; c < kImageChannels; ++c) {
-    for (std::size_t value = 0; value < 256; ++value) {
-      normal[c][value] =
-          static_cast<float>((static_cast<double>(value) / 255 - data.mean[c]) / data.deviation[c]);
-    }
-  }
-  return normal;
-}
 
 // One part of a minibatch. Pointers are to device memory.
 struct DevicePart {

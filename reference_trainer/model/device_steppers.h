@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -141,6 +142,28 @@ class SgdStepper final : public Stepper {
   }
 
   std::uint64_t samples() const override { return sampler_.size(); }
+
+  BatchScore score(std::size_t first, std::size_t count) override {
+    BatchScore sum;
+    if constexpr (requires { &Model<Device>::score; }) {
+      device_.wait(chosen_sent_);
+      device_.stop_by({});
+      const std::size_t end = first + count;
+      while (first < end) {
+        const std::size_t taken = std::min({sampler_.size(), kDevicePartMax, end - first});
+        std::iota(host_chosen_.data(), host_chosen_.data() + taken, static_cast<Index>(first));
+        device_.upload(chosen_.data(), host_chosen_, taken);
+        const BatchScore part = model_.score(device_, {.chosen = chosen_.data(),
+                                                       .samples = taken,
+                                                       .replica = replica_.data(),
+                                                       .touched = {}});
+        sum.loss_sum += part.loss_sum;
+        sum.correct += part.correct;
+        first += taken;
+      }
+    }
+    return sum;
+  }
 
   std::uint32_t* resync_flag() override { return words_.data() + kFlag; }
 

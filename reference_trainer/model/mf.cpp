@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "reference_trainer/data/prepare.h"
-#include "reference_trainer/model/cnn_backends.h"
+#include "reference_trainer/model/backends.h"
 #include "reference_trainer/model/mf_batched.h"
 #include "reference_trainer/model/random.h"
 

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "reference_trainer/data/prepare.h"
-#include "reference_trainer/model/cnn_backends.h"
+#include "reference_trainer/model/backends.h"
 #include "reference_trainer/model/svm_batched.h"
 
 namespace syncd::trainer {

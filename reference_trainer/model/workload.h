@@ -98,6 +98,11 @@ struct BatchKey {
   std::int64_t iteration = 0;
 };
 
+struct BatchScore {
+  double loss_sum = 0;      // over the samples, of -log(probability of the label)
+  std::size_t correct = 0;  // samples whose label has the highest score
+};
+
 class Stepper {
  public:
   virtual ~Stepper() = default;
@@ -151,6 +156,10 @@ class Stepper {
   // Mean training loss of the minibatch; waits until its parts are computed.
   virtual double loss() { return finish().loss; }
   virtual std::uint64_t samples() const { return 0; }
+
+  // What the replica makes of these samples, held out or not; waits. Of a network alone: to
+  // evaluate other models takes no device.
+  virtual BatchScore score(std::size_t /*first*/, std::size_t /*count*/) { return {}; }
 };
 
 class Workload {

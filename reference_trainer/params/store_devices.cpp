@@ -14,7 +14,7 @@
 #include "proto/base/file.h"
 #include "reference_trainer/cuda/plugin.h"
 #include "reference_trainer/data/data_file.h"
-#include "reference_trainer/model/cnn_backends.h"
+#include "reference_trainer/model/backends.h"
 #include "reference_trainer/params/cpu_machine.h"
 
 namespace syncd::trainer {

@@ -9,7 +9,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "reference_trainer/model/cnn_backends.h"
+#include "reference_trainer/model/backends.h"
 #include "reference_trainer/model/cpu_device.h"
 #include "tests/unit/reference_trainer/cnn_reference.h"
 #include "tests/unit/reference_trainer/host_device.h"
@@ -18,11 +18,13 @@
 namespace syncd::trainer {
 namespace {
 
+using testing::BatchedCnn;
+using testing::CnnBackend;
 using testing::HostDevice;
 
+template <typename Device>
 std::unique_ptr<CnnBackend> make_batched(const CnnShape& shape, std::size_t samples_max) {
-  return std::make_unique<BatchedCnn<HostDevice>>(HostDevice(), shape, CnnLayout(shape),
-                                                  samples_max);
+  return std::make_unique<BatchedCnn<Device>>(Device(), shape, CnnLayout(shape), samples_max);
 }
 
 TEST(Divider, DividesAsTheProcessorDoes) {
@@ -89,8 +91,8 @@ TEST_P(CnnBackends, RefusesALargerBatchThanItWasMadeFor) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, CnnBackends,
-                         ::testing::Values(NamedBackend{"cpu", make_cpu_backend},
-                                           NamedBackend{"batched", make_batched}),
+                         ::testing::Values(NamedBackend{"cpu", make_batched<CpuDevice>},
+                                           NamedBackend{"batched", make_batched<HostDevice>}),
                          [](const auto& with) { return std::string(with.param.name); });
 
 // ---- The steps of a convolution
@@ -289,7 +291,7 @@ TEST(Backends, TheCpuIsThereAndCudaSaysWhatIsMissing) {
                   ::testing::StartsWith("--backend cuda: there is no GPU that CUDA can use ("),
                   ::testing::StartsWith("--backend cuda: the CUDA backend cannot be loaded: ")));
   EXPECT_EQ(testing::error_of<std::runtime_error>(
-                [] { make_cnn_backend(Backend::kCuda, testing::kReferenceShape, 1); }),
+                [] { make_stepper({.config = {.backend = Backend::kCuda}}); }),
             *problem);
 }
 

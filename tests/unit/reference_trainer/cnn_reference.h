@@ -13,6 +13,7 @@
 
 #include "reference_trainer/model/cnn_network.h"
 #include "reference_trainer/model/random.h"
+#include "tests/unit/reference_trainer/batched_network.h"
 
 namespace syncd::trainer::testing {
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "reference_trainer/model/cnn_backends.h"
+#include "reference_trainer/model/backends.h"
 #include "tests/unit/reference_trainer/gradient_reference.h"
 
 namespace syncd::trainer {

@@ -227,6 +227,13 @@ inline void expect_same_training(const GradientCase& with, Stepper& device,
       stepper->replica_changed();
     }
   }
+  if (with.config.kind != WorkloadKind::kCnn) return;
+  const std::size_t held_out = with.workload->held_out_samples();
+  const BatchScore score = device.score(with.request.images.training, held_out);
+  const double loss = with.workload->evaluate(cpu->replica());
+  EXPECT_NEAR(score.loss_sum / static_cast<double>(held_out), loss, tolerance * loss);
+  EXPECT_NEAR(static_cast<double>(score.correct) / static_cast<double>(held_out),
+              *with.workload->accuracy(cpu->replica()), tolerance < 1e-3 ? 0 : 0.1);
 }
 
 }  // namespace syncd::trainer::testing

@@ -1,12 +1,10 @@
 // Which devices can compute, and making what computes there. The one place that knows them all.
 #pragma once
 
-#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
 
-#include "reference_trainer/model/cnn_network.h"
 #include "reference_trainer/model/device_model.h"
 #include "reference_trainer/model/workload.h"
 
@@ -17,13 +15,8 @@ namespace syncd::trainer {
 std::optional<std::string> backend_problem(Backend backend,
                                            Precision precision = Precision::kFloat);
 
-// A network for up to `samples_max` samples at once. Throws std::runtime_error with what
-// backend_problem() says. The precision is the GPU's; the CPU has float alone.
-std::unique_ptr<CnnBackend> make_cnn_backend(Backend backend, const CnnShape& shape,
-                                             std::size_t samples_max,
-                                             Precision precision = Precision::kFloat);
-
-// A stepper of the request's workload on its backend. Throws likewise.
+// A stepper of the request's workload on its backend. Throws
+// std::runtime_error with what backend_problem() says.
 std::unique_ptr<Stepper> make_stepper(const StepperRequest& request);
 std::unique_ptr<Stepper> make_cpu_stepper(const StepperRequest& request);
 

@@ -1,5 +1,5 @@
-// The devices: see cnn_backends.h. No thread of its own.
-#include "reference_trainer/model/cnn_backends.h"
+// The devices: see backends.h. No thread of its own.
+#include "reference_trainer/model/backends.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -51,18 +51,11 @@ const CudaLibrary& cuda_library() {
 
 std::optional<std::string> backend_problem(Backend backend, Precision precision) {
   try {
-    make_cnn_backend(backend, CnnShape(), 0, precision);
+    if (backend == Backend::kCuda) on_cuda([&] { cuda_library().try_gpu(precision); });
     return std::nullopt;
   } catch (const std::runtime_error& error) {
     return error.what();
   }
-}
-
-std::unique_ptr<CnnBackend> make_cnn_backend(Backend backend, const CnnShape& shape,
-                                             std::size_t samples_max, Precision precision) {
-  if (backend == Backend::kCpu) return make_cpu_backend(shape, samples_max);
-  return on_cuda(
-      [&] { return cuda_library().make_backend(shape, CnnLayout(shape), samples_max, precision); });
 }
 
 std::unique_ptr<Stepper> make_stepper(const StepperRequest& request) {
