@@ -82,7 +82,7 @@ void find_target(const Options& options, const Workload& workload, ReportContext
         const std::int64_t spent_us = clock.now_us() - start_us;
         progress.show("target loss", {.iterations = iteration,
                                       .iterations_max = iterations,
-                                      .seconds = static_cast<double>(spent_us) / 1e6,
+                                      .seconds = in_seconds(spent_us),
                                       .seconds_max = 0,
                                       .loss = std::numeric_limits<double>::quiet_NaN()});
         return interrupt_count() == 0;
@@ -165,13 +165,6 @@ std::string summary(const RunResult& result) {
                      result.final_loss());
 }
 
-VirtualSettings virtual_settings(const Options& options) {
-  return {.iteration_time = options.iteration_time,
-          .delay_us = static_cast<std::int64_t>(options.delay_ms * 1'000),
-          .transfer_us = options.transfer_us,
-          .host_sizes = options.host_sizes};
-}
-
 // Trains under each policy in turn. Stops early only at a signal or when the daemon is gone.
 std::vector<RunResult> run_all(const Options& options, const SharedArrays& data,
                                const CheckpointPlan* checkpoint, DaemonProcess* daemon,
@@ -195,10 +188,9 @@ std::vector<RunResult> run_all(const Options& options, const SharedArrays& data,
         .notify = [&](const std::string& line) { say_above(fmt::format("{}: {}", label, line)); },
         .progress = [&](const RunProgress& state) { progress.show(label, state); }};
     const std::unique_ptr<Workload> workload = make_workload(settings.workload, data);
-    results.push_back(
-        options.virtual_time
-            ? run_virtually(settings, virtual_settings(options), *workload, data, observer)
-            : run_training(settings, *workload, data, daemon, observer));
+    results.push_back(options.virtual_time
+                          ? run_virtually(settings, options, *workload, data, observer)
+                          : run_training(settings, *workload, data, daemon, observer));
     progress.clear();
     if (!options.quiet || !results.back().failure.empty()) {
       say(fmt::format("{}: {}", label, summary(results.back())));

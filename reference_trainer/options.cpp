@@ -87,8 +87,7 @@ CLI::Validator one_of(std::vector<std::string> words) {
 struct RawFlags {
   std::string policy = "bsp", compare, format, csv_dir, decay = "none", hosts;
   std::optional<StoreIn> store_in;
-  double target_loss = 0, weight_decay = kCnnWeightDecay, link_mbps = 0, parameters_mb = 0;
-  std::int64_t samples = 0;
+  double weight_decay = kCnnWeightDecay, delay_ms = 0;
 };
 
 // A flag's explanation in lines of its column. CLI11 indents what follows a line end, but makes
@@ -111,10 +110,11 @@ std::string wrapped(std::string_view text) {
   return result;
 }
 
-// Adds the flags of one group of the help.
+// Adds flags to the group of the help that was begun last.
 class FlagGroup {
  public:
-  FlagGroup(CLI::App& app, std::string name) : app_(app), name_(std::move(name)) {}
+  explicit FlagGroup(CLI::App& app) : app_(app) {}
+  void begin(const char* name) { name_ = name; }
 
   template <typename T>
   CLI::Option* option(const char* flag, const char* type, T& value, std::string_view help) {
@@ -161,8 +161,10 @@ class FlagGroup {
   std::string name_;
 };
 
-void add_training_flags(CLI::App& app, RawFlags& raw, Options& options) {
-  FlagGroup group(app, "Training");
+void add_flags(CLI::App& app, RawFlags& raw, Options& options) {
+  FlagGroup group(app);
+
+  group.begin("Training");
   group.choice(
       "--workload", options.data.kind,
       {{"svm", WorkloadKind::kSvm}, {"mf", WorkloadKind::kMf}, {"cnn", WorkloadKind::kCnn}},
@@ -212,10 +214,8 @@ void add_training_flags(CLI::App& app, RawFlags& raw, Options& options) {
                whole_number(0, std::numeric_limits<std::int64_t>::max()),
                "Decides generated data, initial parameters, minibatches and slow iterations "
                "(default 1)");
-}
 
-void add_policy_flags(CLI::App& app, RawFlags& raw, Options& options) {
-  FlagGroup group(app, "Policy");
+  group.begin("Policy");
   group.option(
       "--policy", "P", raw.policy,
       "Synchronization policy, such as bsp, ssp:3 or hop:ring_based,max_ig=5 (default bsp)");
@@ -237,10 +237,8 @@ void add_policy_flags(CLI::App& app, RawFlags& raw, Options& options) {
                number(0, 3.6e6, "milliseconds from 0 to 3600000"),
                "Pretend that an iteration computes at least this long, before any slowdown; 0: as "
                "fast as it goes (default 20)");
-}
 
-void add_end_flags(CLI::App& app, RawFlags& raw, Options& options) {
-  FlagGroup group(app, "End of a run");
+  group.begin("End of a run");
   group.option("--max-iterations", "K", options.iterations, whole_number(1, 1'000'000'000),
                "End a run after this many iterations per worker (default 150, unless --max-seconds "
                "is given)");
@@ -250,14 +248,12 @@ void add_end_flags(CLI::App& app, RawFlags& raw, Options& options) {
   group.option("--max-seconds", "S", options.seconds_max,
                number(0.01, 1e7, "seconds from 0.01 to 10000000"), "End a run after this time");
   group.option(
-      "--target-loss", "LOSS", raw.target_loss, number(0, 1e9, "a number from 0"),
+      "--target-loss", "LOSS", options.target_loss, number(0, 1e9, "a number from 0"),
       "End a run when the held-out loss is this low. Without it runs go on, and the time to "
       "a target is reported all the same: the loss that one process alone reaches with half "
       "of the iterations");
-}
 
-void add_virtual_flags(CLI::App& app, RawFlags& raw, Options& options) {
-  FlagGroup group(app, "Virtual time");
+  group.begin("Virtual time");
   group.flag("--virtual-time", options.virtual_time,
              "Compute the workers' minibatches one after the other in this process, and take the "
              "time that they need from --iteration-ms or --iteration-time instead of a clock: any "
@@ -267,24 +263,21 @@ void add_virtual_flags(CLI::App& app, RawFlags& raw, Options& options) {
                "With --virtual-time, in milliseconds: constant:MS, uniform:A-B (one speed per "
                "worker), uniform_each:A-B, normal:MEAN,DEVIATION, lognormal:MEDIAN,SIGMA or "
                "trace:FILE (default: constant, --iteration-ms)");
-  group.option("--link-mbps", "MBPS", raw.link_mbps,
+  group.option("--link-mbps", "MBPS", options.link_mbps,
                "With --virtual-time and --parameters-mb: pulls and pushes take the time that so "
                "many Mbit/s give them. All share the one link of the server; under a policy "
                "without one, each worker's own link sends to one neighbour after another (default: "
                "they take no time)");
-  group.option("--parameters-mb", "MB", raw.parameters_mb,
+  group.option("--parameters-mb", "MB", options.parameters_mb,
                "Megabytes that each of these transfers carries, however large the model is here");
   group.option(
       "--hosts", "H|N,N,...", raw.hosts,
       "With --virtual-time, for graphs by host (clustered): a number of hosts of equal size, or "
       "how many workers are on each, as in 4,2,2 (default: a host for each)");
-  group.option("--delay-ms", "MS", options.delay_ms,
-               number(0, 3.6e6, "milliseconds from 0 to 3600000"),
+  group.option("--delay-ms", "MS", raw.delay_ms, number(0, 3.6e6, "milliseconds from 0 to 3600000"),
                "With --virtual-time: how long every message takes, one way (default 0)");
-}
 
-void add_data_flags(CLI::App& app, RawFlags& raw, Options& options) {
-  FlagGroup group(app, "Data");
+  group.begin("Data");
   group.path("--data", "FILE", options.data.file, "Train on this file");
   group.path("--data-dir", "DIR", options.data.directory,
              "Train on u.data or ratings.csv (mf), train.libsvm (svm), data_batch_*.bin and "
@@ -297,13 +290,11 @@ void add_data_flags(CLI::App& app, RawFlags& raw, Options& options) {
       "Of generated mf data: u.data (default) or ratings.csv. Of images: cifar-10 (default) "
       "or cifar-100, also where a directory holds both and for --data");
   group.option(
-      "--samples", "N", raw.samples, whole_number(1'000, 100'000'000),
+      "--samples", "N", options.data.samples, whole_number(1'000, 100'000'000),
       "Samples to generate (default: svm 20000 examples, mf 25000 ratings, cnn 5000 images; "
       "a fifth of the images' number are test images besides)");
-}
 
-void add_daemon_flags(CLI::App& app, Options& options) {
-  FlagGroup group(app, "Daemon");
+  group.begin("Daemon");
   group
       .option("--daemon", "ADDR", options.daemon,
               "Use this syncd, such as unix:/run/syncd/syncd.sock or host:7117 (default: start one "
@@ -314,27 +305,23 @@ void add_daemon_flags(CLI::App& app, Options& options) {
   group.option("--job", "NAME", options.job,
                "Name of the job; with --compare the run's number and policy are put behind it "
                "(default: made up anew every time)");
-}
 
-void add_checkpoint_flags(CLI::App& app, Options& options) {
-  FlagGroup group(app, "Checkpoints");
+  group.begin("Checkpoints");
   group.path("--checkpoint", "DIR", options.checkpoint,
              "Save agreed checkpoints into this directory, which is made where there is none, and "
              "go on from the newest complete one in it. SIGTERM saves one before the run ends");
   group.option("--checkpoint-every", "N", options.checkpoint_every, whole_number(0, 1'000'000'000),
                "With --checkpoint: ask for one every N iterations of a worker; 0: only syncctl "
                "checkpoint and SIGTERM do (default 50)");
-}
 
-void add_output_flags(CLI::App& app, RawFlags& raw, Options& options) {
-  FlagGroup group(app, "Output");
+  group.begin("Output");
   group.path(
       "--out", "DIR", options.out,
       "Write four CSV files per run into this directory, which is made where there is none: the "
       "loss over time, what each worker did, how stale grants were, and what the workers did in "
       "the middle of the run, moment by moment (default: no files)");
   // What --out was called; accepted for one release, and not in the help.
-  FlagGroup(app, "").option("--csv-dir", "DIR|none", raw.csv_dir, "");
+  app.add_option("--csv-dir", raw.csv_dir)->type_name("DIR|none")->group("");
   group.path("--json-lines", "FILE", options.json_lines,
              "Write what is in the CSV files of all runs into this file, a JSON object a line");
   group.path("--report", "FILE.html", options.report,
@@ -435,7 +422,6 @@ void read_data(const CLI::App& app, const RawFlags& raw, Options& options) {
   read_format(app, raw, options);
   // Who names no data wants to see something train.
   if (!options.data.file && !options.data.directory) options.data.generate = true;
-  if (raw.samples > 0) options.data.samples = static_cast<std::size_t>(raw.samples);
   if (!options.data.generate) {
     refuse(app, {"--samples"}, "not used with --data and --data-dir, unless with --generate");
   }
@@ -508,18 +494,16 @@ void read_decay(const RawFlags& raw, Options& options) {
 
 void read_network_of_hosts(const CLI::App& app, const RawFlags& raw, Options& options) {
   std::string error;
-  if (app.count("--link-mbps") > app.count("--parameters-mb")) {
+  if (options.link_mbps && !options.parameters_mb) {
     throw FlagError{"--link-mbps: needs --parameters-mb, what a transfer carries"};
   }
-  if (app.count("--link-mbps") < app.count("--parameters-mb")) {
+  if (options.parameters_mb && !options.link_mbps) {
     throw FlagError{"--parameters-mb: needs --link-mbps, how fast the link is"};
   }
-  if (app.count("--link-mbps") > 0) {
-    const auto us = sim::transfer_time(raw.link_mbps, raw.parameters_mb, error);
+  if (options.link_mbps) {
+    const auto us = sim::transfer_time(*options.link_mbps, *options.parameters_mb, error);
     if (!us) throw FlagError{error};
     options.transfer_us = *us;
-    options.link_mbps = raw.link_mbps;
-    options.parameters_mb = raw.parameters_mb;
   }
   if (app.count("--hosts") > 0) {
     auto sizes =
@@ -546,6 +530,7 @@ void read_virtual_time(const CLI::App& app, const RawFlags& raw, Options& option
   // --daemon may come from the environment.
   refuse(app, {"--store", "--job", "--workers-as", "--store-in"}, "not used with --virtual-time");
   read_network_of_hosts(app, raw, options);
+  options.delay_us = static_cast<std::int64_t>(raw.delay_ms * 1'000);
   if (!options.iteration_time.empty()) return;
   if (options.iteration_ms <= 0) {
     throw FlagError{"--iteration-ms: 0 is not allowed with --virtual-time; allowed: more than 0"};
@@ -590,7 +575,6 @@ void read(const CLI::App& app, const RawFlags& raw, Options& options) {
   read_network(app, raw, workload);
   if (options.iterations == 0 && options.seconds_max == 0) options.iterations = kDefaultIterations;
   read_decay(raw, options);
-  if (app.count("--target-loss") > 0) options.target_loss = raw.target_loss;
   read_places(raw, options);
   if (options.store_in == StoreIn::kDevice && workload.decay != RateDecay{}) {
     throw FlagError{"--decay: not used with --store-in device; allowed: host"};
@@ -619,14 +603,7 @@ ParsedCommand parse_command(int argc, const char* const* argv) {
   Options options;
   options.workload.workers = kDefaultWorkers;
   options.checkpoint_every = kCheckpointEvery;
-  add_training_flags(app, raw, options);
-  add_policy_flags(app, raw, options);
-  add_end_flags(app, raw, options);
-  add_virtual_flags(app, raw, options);
-  add_data_flags(app, raw, options);
-  add_daemon_flags(app, options);
-  add_checkpoint_flags(app, options);
-  add_output_flags(app, raw, options);
+  add_flags(app, raw, options);
   try {
     app.parse(argc, argv);
     read(app, raw, options);

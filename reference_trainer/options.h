@@ -14,19 +14,14 @@ namespace syncd::trainer {
 
 // Of the settings of a run, the policy, the job of each, addresses, device, iteration_us, the loss
 // at which it stops and the plan are main's to fill in.
-struct Options : RunSettings {
+struct Options : RunSettings, VirtualSettings {
   DatasetRequest data;
   std::vector<std::string> policies;  // one, or those of --compare
   bool compare = false;
   Aggregate aggregate = Aggregate::kSum;
   double iteration_ms = 20;
   bool virtual_time = false;
-  std::string iteration_time;  // with virtual_time, as the simulator has it
-  double delay_ms = 0;         // likewise, of every message one way
-  // Likewise: of the parameters or an update over a link, and how many workers each host has.
-  std::int64_t transfer_us = 0;  // 0: no time
-  std::optional<double> link_mbps, parameters_mb;
-  std::vector<std::uint32_t> host_sizes;  // empty: a host each
+  std::optional<double> link_mbps, parameters_mb;  // what transfer_us comes from
   std::optional<double> target_loss;
   std::string daemon;  // empty: start one
   std::string store = "memory";

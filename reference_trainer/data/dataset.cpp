@@ -104,17 +104,10 @@ fs::path find_file(const DatasetRequest& request) {
       request.directory->string(), looked_for));
 }
 
-[[noreturn]] void throw_no_data() {
-  throw DatasetError(
-      "no data: name a file with --data, a directory with --data-dir, or let --generate write "
-      "some");
-}
-
 fs::path choose_file(const DatasetRequest& request, const fs::path& scratch) {
   if (request.file) return *request.file;
   if (request.generate) return generate_data(request, request.directory.value_or(scratch));
-  if (request.directory) return find_file(request);
-  throw_no_data();
+  return find_file(request);
 }
 
 // What the user reads of where the data is from. A file in the scratch directory is gone when
@@ -192,12 +185,10 @@ Dataset obtain_images(const DatasetRequest& request, const fs::path& scratch) {
     if (set.training.size() < 2) {
       throw DataError(place, 0, "holds one image; expected at least two, of which one is held out");
     }
-  } else if (request.generate || request.directory) {
+  } else {
     place = request.directory.value_or(scratch);
     if (request.generate) generate_data(request, place);
     set = load_image_directory(request, place);
-  } else {
-    throw_no_data();
   }
   const ImageFormat format = set.format;
   SharedArrays arrays = prepare_images(std::move(set), request.seed);

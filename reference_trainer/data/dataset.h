@@ -15,12 +15,13 @@
 
 namespace syncd::trainer {
 
-// No usable data was named; what() says what to give.
+// The named place holds no usable data; what() says what to give.
 class DatasetError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
+// Names a file or a directory, or says that data is to be generated.
 struct DatasetRequest {
   WorkloadKind kind = WorkloadKind::kMf;
   std::optional<std::filesystem::path> file;       // --data

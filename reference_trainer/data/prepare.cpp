@@ -30,13 +30,7 @@ std::vector<Index> permutation(Index first, std::size_t count, Random& random) {
   return order;
 }
 
-void check_count(std::size_t count) {
-  if (count >= 2) return;
-  throw std::invalid_argument("at least two samples are needed: one to train on, one held out");
-}
-
 std::vector<std::size_t> shuffled(std::size_t count, std::uint64_t seed) {
-  check_count(count);
   Random random(seed, Stream::kShuffle);
   return permutation(std::size_t{0}, count, random);
 }
@@ -129,8 +123,6 @@ SharedArrays prepare_examples(const ExampleData& data, std::uint64_t seed) {
 SharedArrays prepare_images(ImageSet images, std::uint64_t seed) {
   const std::size_t own = images.training.size();
   const std::size_t test = images.test.size();
-  check_count(own + test);
-  if (own == 0) throw std::invalid_argument("there are test images alone, and none to train on");
   Random random(seed, Stream::kShuffle);
   std::vector<std::uint32_t> order = permutation(std::uint32_t{0}, own, random);
   const auto held_out = permutation(static_cast<std::uint32_t>(own), test, random);

@@ -57,8 +57,8 @@ struct ImageView {
   }
 };
 
-// Shuffles by the seed, splits and shares. At least two samples are needed: throws
-// std::invalid_argument otherwise.
+// Shuffles by the seed, splits and shares. Preconditions: at least two samples, of images one to
+// train on.
 SharedArrays prepare_ratings(const RatingData& data, std::uint64_t seed);
 SharedArrays prepare_examples(const ExampleData& data, std::uint64_t seed);
 

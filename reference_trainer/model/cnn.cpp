@@ -29,12 +29,6 @@ class Cnn : public Workload {
   Cnn(const WorkloadConfig& config, const ImageView& data, const CnnShape& shape)
       : config_(config), data_(data), shape_(shape), layout_(shape) {
     check_samples(config, data.training);
-    if (shape.pixels() != kImageBytes || shape.classes < class_count(data.format)) {
-      throw std::invalid_argument(
-          fmt::format("a network for {} values and {} classes does not take images of {} values "
-                      "and {} classes",
-                      shape.pixels(), shape.classes, kImageBytes, class_count(data.format)));
-    }
     loss_name_ = fmt::format("cross-entropy on {} held-out images", loss_images());
   }
 

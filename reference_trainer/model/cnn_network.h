@@ -54,7 +54,6 @@ struct CnnShape {
 };
 
 // Where the layers' parameters lie in the flat vector: weights, then biases, layer after layer.
-// Throws std::invalid_argument for a shape that is not allowed.
 struct CnnLayout {
   struct Layer {
     std::size_t weights = 0;  // place of the first

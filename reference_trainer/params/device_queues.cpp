@@ -80,14 +80,14 @@ bool average_published(DeviceQueues& queues, const std::vector<bool>& counts,
   return mean.write(out);
 }
 
-PushReport DevicePeerExchange::keep_update() {
+PushReport PeerExchange::keep_update() {
   port_->keep_step(stepper_.view().rule);
   return {.loss = stepper_.loss(),
           .samples = stepper_.samples(),
           .bytes = queues_.shape().parameters * sizeof(float)};
 }
 
-bool DevicePeerExchange::send(int to, std::int64_t iteration) {
+bool PeerExchange::send(int to, std::int64_t iteration) {
   if (to < 0 || to >= workers()) return false;
   port_->send(to, iteration);
   return true;
@@ -108,7 +108,7 @@ void HostPeerExchange::apply() {
   stepper_.replica_changed();
 }
 
-PeerExchange::Reduced HostPeerExchange::reduce(std::span<const PeerUpdate> updates) {
+Reduced HostPeerExchange::reduce(std::span<const PeerUpdate> updates) {
   const Reduced reduced = port_->reduce(updates);
   stepper_.replica_changed();
   return reduced;

@@ -11,9 +11,16 @@
 #include "libclient/shared_memory.h"
 #include "reference_trainer/params/device_queue_steps.h"
 #include "reference_trainer/params/device_store.h"
-#include "reference_trainer/run/exchange.h"
+#include "reference_trainer/run/coordinator.h"
 
 namespace syncd::trainer {
+
+// What became of the updates that were to be reduced; the own one is none of them.
+struct Reduced {
+  std::int64_t whole = 0;
+  std::int64_t missing = 0;  // never written, overwritten, or of no worker of this run
+  std::int64_t torn = 0;     // there in part
+};
 
 // One worker's way to all queues, with memory of its own for what it receives. Everything is queued
 // on the stepper's stream; what returns something waits. As DeviceStorePort otherwise.
@@ -26,7 +33,7 @@ class DeviceQueuePort {
   virtual void apply_step() = 0;                          // to the replica
   virtual void send(int to, std::int64_t iteration) = 0;  // the replica; `to` is a worker
   virtual void publish() = 0;                             // the replica
-  virtual PeerExchange::Reduced reduce(std::span<const PeerUpdate> updates) = 0;
+  virtual Reduced reduce(std::span<const PeerUpdate> updates) = 0;
   virtual void wait() = 0;
 };
 
@@ -76,25 +83,44 @@ class SharedDeviceQueues {
 // any. `out` is as long as a worker has parameters.
 bool average_published(DeviceQueues& queues, const std::vector<bool>& counts, std::span<float> out);
 
-// The exchange of a worker: of its stepper on the device of the queues; or of any stepper through
-// host memory, where the queues are.
-class DevicePeerExchange : public PeerExchange {
+// What a worker's loop does with parameters of its own, which are its stepper's: it sends them to
+// others and replaces them by a mean of what others sent. Used by that worker's thread alone.
+// Functions throw what the device throws. This is the exchange of a stepper on the device of the
+// queues.
+class PeerExchange {
  public:
   // Both must outlive the exchange.
-  DevicePeerExchange(int worker, DeviceQueues& queues, Stepper& stepper)
-      : queues_(queues), stepper_(stepper), port_(queues.port(worker, stepper.view())) {}
+  PeerExchange(int worker, DeviceQueues& queues, Stepper& stepper)
+      : PeerExchange(worker, queues, stepper, stepper.view()) {}
+  virtual ~PeerExchange() = default;
 
-  int workers() const override { return queues_.shape().workers; }
-  void start_life() override { port_->forget(); }
-  PushReport keep_update() override;
-  void apply() override { port_->apply_step(); }
-  bool send(int to, std::int64_t iteration) override;
-  void finish_sending() override { port_->wait(); }
-  Reduced reduce(std::span<const PeerUpdate> updates) override { return port_->reduce(updates); }
-  void publish() override { port_->publish(); }
+  int workers() const { return queues_.shape().workers; }
+
+  // Forgets what a worker of this number sent before.
+  void start_life() { port_->forget(); }
+
+  // Keeps the update of the minibatch that was computed, at the parameters of now, for apply().
+  virtual PushReport keep_update();
+
+  // Adds the kept update to the parameters.
+  virtual void apply() { port_->apply_step(); }
+
+  // Sends the parameters to a worker, as those of this iteration. False: there is no such worker.
+  bool send(int to, std::int64_t iteration);
+
+  // Waits until what was sent can be read by whom it was sent to.
+  void finish_sending() { port_->wait(); }
+
+  // Replaces the parameters by the weighted mean of these updates and, where they name this worker,
+  // its own parameters of now. What cannot be read whole is left out, and the weights of the others
+  // are raised to sum up to 1; if nothing is left, the parameters stay as they are.
+  virtual Reduced reduce(std::span<const PeerUpdate> updates) { return port_->reduce(updates); }
+
+  // Makes the parameters known to whoever evaluates them.
+  void publish() { port_->publish(); }
 
  protected:
-  DevicePeerExchange(int worker, DeviceQueues& queues, Stepper& stepper, const DeviceView& view)
+  PeerExchange(int worker, DeviceQueues& queues, Stepper& stepper, const DeviceView& view)
       : queues_(queues), stepper_(stepper), port_(queues.port(worker, view)) {}
 
   DeviceQueues& queues_;
@@ -102,7 +128,8 @@ class DevicePeerExchange : public PeerExchange {
   std::unique_ptr<DeviceQueuePort> port_;
 };
 
-class HostPeerExchange : public DevicePeerExchange {
+// The exchange of any stepper, through host memory, where the queues are.
+class HostPeerExchange : public PeerExchange {
  public:
   // Likewise. What the stepper makes of a minibatch is the step.
   HostPeerExchange(int worker, DeviceQueues& queues, Stepper& stepper)
@@ -116,10 +143,10 @@ class HostPeerExchange : public DevicePeerExchange {
  private:
   HostPeerExchange(int worker, DeviceQueues& queues, Stepper& stepper,
                    std::unique_ptr<std::vector<float>> step)
-      : DevicePeerExchange(worker, queues, stepper,
-                           {.parameters = step->size(),
-                            .replica = stepper.replica().data(),
-                            .gradient = step->data()}),
+      : PeerExchange(worker, queues, stepper,
+                     {.parameters = step->size(),
+                      .replica = stepper.replica().data(),
+                      .gradient = step->data()}),
         step_(std::move(step)) {}
 
   std::unique_ptr<std::vector<float>> step_;

@@ -26,13 +26,6 @@ struct SharedDeviceStore::Record {
 };
 
 DeviceShape device_store_shape(const ParameterLayout& layout, int workers) {
-  if (layout.parameters == 0 || layout.block == 0 || layout.parameters % layout.block != 0 ||
-      workers < 1) {
-    throw std::invalid_argument(fmt::format(
-        "a parameter store takes parameters in whole blocks and at least one worker; asked for {} "
-        "in blocks of {} for {} workers",
-        layout.parameters, layout.block, workers));
-  }
   const std::size_t floats = std::clamp(std::bit_ceil(layout.parameters / kShardsWanted),
                                         kShardFloatsMin, kShardFloatsMax);
   const std::size_t blocks = std::max<std::size_t>(1, floats / layout.block);

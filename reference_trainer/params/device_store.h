@@ -22,7 +22,7 @@
 #include "libclient/shared_memory.h"
 #include "reference_trainer/model/workload.h"
 #include "reference_trainer/params/device_store_steps.h"
-#include "reference_trainer/run/exchange.h"
+#include "reference_trainer/run/coordinator.h"
 
 namespace syncd::trainer {
 
@@ -116,7 +116,7 @@ class StoreDevice {
 };
 
 // The shape for so many parameters: about a thousand shards, so that a device has enough to do side
-// by side, but none so small that its counters cost much. Throws std::invalid_argument.
+// by side, but none so small that its counters cost much.
 DeviceShape device_store_shape(const ParameterLayout& layout, int workers);
 
 // A store on a device together with its record in shared memory, where other processes of the run
@@ -157,6 +157,27 @@ class SharedDeviceStore {
 // s.
 inline constexpr int kDevicePullsMax = 1'000;
 inline constexpr int kHostPullsMax = 200;
+
+// What a worker's loop does with parameters that all share, wherever they are. An exchange belongs
+// to one worker, whose stepper it works on, and is used by that worker's thread alone. Its
+// functions throw StoreError or what the device throws when they cannot be done.
+class ParameterExchange {
+ public:
+  virtual ~ParameterExchange() = default;
+
+  // Renews the stepper's parameters from the store. On a device it may only be queued: what the
+  // stepper computes from here on is queued behind it.
+  virtual void pull() = 0;
+
+  // Adds the update of the minibatch that was computed to the store and to the stepper's
+  // parameters. Afterwards every pull of any worker finds it. Nothing, and nothing is changed, if
+  // the last pull turns out not to have come through: then pull, compute and push again.
+  virtual std::optional<PushReport> push() = 0;
+
+  // Takes what was pushed last out of the store again (up to rounding, because others may have
+  // added to the same parameters). The stepper's parameters keep it until the next pull.
+  virtual void take_back() = 0;
+};
 
 // The exchange of a worker: of its stepper on the device of the store; or of any stepper through
 // host memory, where the store is.

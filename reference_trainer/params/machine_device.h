@@ -202,11 +202,6 @@ class MachineStore : public DeviceStore {
   // A new one, with memory of its own.
   MachineStore(Machine of_memory, const DeviceShape& shape, std::span<const float> initial)
       : MachineStore(of_memory, shape, of_memory.take_shared(bytes_of(shape)), true) {
-    if (initial.size() != shape.parameters) {
-      throw std::invalid_argument("a parameter store of " + std::to_string(shape.parameters) +
-                                  " parameters does not take " + std::to_string(initial.size()) +
-                                  " initial values");
-    }
     // Now rather than in the middle of training; another process's workers could not even tell.
     for (int worker = 0; worker < shape.workers; ++worker) {
       machine().of_worker(worker).must_reach(machine());
@@ -365,8 +360,8 @@ class MachineQueuePort : public DeviceQueuePort {
 
   void publish() override { write(own(), shape_.published(), 0, view_.replica); }
 
-  PeerExchange::Reduced reduce(std::span<const PeerUpdate> updates) override {
-    PeerExchange::Reduced reduced;
+  Reduced reduce(std::span<const PeerUpdate> updates) override {
+    Reduced reduced;
     std::vector<QueuedUpdate> wanted;
     double own_weight = 0;
     for (const PeerUpdate& update : updates) {

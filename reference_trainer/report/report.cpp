@@ -211,12 +211,11 @@ std::string staleness_csv(const RunResult& result) {
 
 std::string spans_csv(const RunResult& result) {
   std::string text = "worker,what,iteration,start_s,end_s,barrier,late,skip\n";
-  const auto seconds = [](std::int64_t us) { return static_cast<double>(us) / 1e6; };
   for (std::size_t worker = 0; worker < result.timeline.workers.size(); ++worker) {
     for (const Span& span : result.timeline.workers[worker]) {
       const auto has = [&](SpanFlags flag) { return (span.flags & flag) != 0 ? 1 : 0; };
       text += fmt::format("{},{},{},{:.6f},{:.6f},{},{},{}\n", worker, span_kind_name(span.kind),
-                          span.iteration, seconds(span.start_us), seconds(span.end_us),
+                          span.iteration, in_seconds(span.start_us), in_seconds(span.end_us),
                           has(kSpanBarrier), has(kSpanLate), has(kSpanSkip));
     }
   }

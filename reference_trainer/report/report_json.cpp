@@ -76,8 +76,8 @@ Json span_json(std::size_t worker, const Span& span) {
   return {{"worker", worker},
           {"what", span_kind_name(span.kind)},
           {"iteration", span.iteration},
-          {"start_s", static_cast<double>(span.start_us) / 1e6},
-          {"end_s", static_cast<double>(span.end_us) / 1e6},
+          {"start_s", in_seconds(span.start_us)},
+          {"end_s", in_seconds(span.end_us)},
           {"barrier", (span.flags & kSpanBarrier) != 0},
           {"late", (span.flags & kSpanLate) != 0},
           {"skip", (span.flags & kSpanSkip) != 0}};
@@ -102,7 +102,6 @@ Json curve_json(const std::vector<CurvePoint>& curve) {
 }
 
 Json timeline_json(const Timeline& timeline) {
-  const auto seconds = [](std::int64_t us) { return static_cast<double>(us) / 1e6; };
   const std::size_t supersteps =
       timeline.barriers_us.size() > 1 ? timeline.barriers_us.size() - 1 : 1;
   std::string what = fmt::format("about {} iterations", kTimelineIterations);
@@ -110,12 +109,12 @@ Json timeline_json(const Timeline& timeline) {
     what = supersteps == 1 ? "one superstep" : fmt::format("{} supersteps", supersteps);
   }
   Json json{{"what", what},
-            {"start_s", seconds(timeline.start_us)},
-            {"end_s", seconds(timeline.end_us)},
+            {"start_s", in_seconds(timeline.start_us)},
+            {"end_s", in_seconds(timeline.end_us)},
             {"of", timeline.workers.size()}};
   json["barriers_s"] = json["ranks"] = json["workers"] = Json::array();
   for (const std::int64_t barrier : timeline.barriers_us) {
-    json["barriers_s"].push_back(seconds(barrier));
+    json["barriers_s"].push_back(in_seconds(barrier));
   }
   const std::size_t rows = std::min(timeline.workers.size(), kReportRowsMax);
   for (std::size_t row = 0; row < rows; ++row) {

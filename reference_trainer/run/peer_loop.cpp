@@ -89,7 +89,7 @@ bool PeerLoop::collect(std::int64_t iteration) {
   };
   if (!wait(StopLevel::kAbandon, ask)) return false;
   timed(slot_.computing_us, SpanKind::kExchanging, [&] {
-    const PeerExchange::Reduced reduced = exchange_.reduce(*updates);
+    const Reduced reduced = exchange_.reduce(*updates);
     count(slot_.reduced, reduced.whole);
     count(slot_.missing_updates, reduced.missing);
     count(slot_.torn_updates, reduced.torn);

@@ -7,7 +7,7 @@
 // the own gradient, send, the mean of it all is x_{k+1}.
 #pragma once
 
-#include "reference_trainer/run/exchange.h"
+#include "reference_trainer/params/device_queues.h"
 #include "reference_trainer/run/policies.h"
 #include "reference_trainer/run/worker_loop.h"
 

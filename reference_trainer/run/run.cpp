@@ -282,12 +282,12 @@ class Run {
     if (idle_us > kStallNoticeUs * (notices_ + 1)) {
       ++notices_;
       observer_.notify(fmt::format("no worker has finished an iteration for {:.0f} s{}",
-                                   static_cast<double>(idle_us) / 1e6, waiting_text()));
+                                   in_seconds(idle_us), waiting_text()));
     }
     if (settings_.stall_seconds > 0 &&
         static_cast<double>(idle_us) > settings_.stall_seconds * 1e6 + longest_iteration_us() * 3) {
-      fail(fmt::format("no worker finished an iteration for {:.0f} s{}",
-                       static_cast<double>(idle_us) / 1e6, waiting_text()),
+      fail(fmt::format("no worker finished an iteration for {:.0f} s{}", in_seconds(idle_us),
+                       waiting_text()),
            StopLevel::kAbandon);
     }
   }
@@ -335,12 +335,11 @@ class Run {
     if (!observer_.progress) return;
     const std::int64_t first_us = start_us();
     // Under either budget: every worker's share together.
-    observer_.progress(
-        {.iterations = last_iterations_,
-         .iterations_max = settings_.iterations * board_.workers(),
-         .seconds = first_us == 0 ? 0 : static_cast<double>(clock_.now_us() - first_us) / 1e6,
-         .seconds_max = settings_.seconds_max,
-         .loss = result_.final_loss()});
+    observer_.progress({.iterations = last_iterations_,
+                        .iterations_max = settings_.iterations * board_.workers(),
+                        .seconds = first_us == 0 ? 0 : in_seconds(clock_.now_us() - first_us),
+                        .seconds_max = settings_.seconds_max,
+                        .loss = result_.final_loss()});
   }
 
   void evaluate() {
@@ -350,7 +349,7 @@ class Run {
     const auto [loss, accuracy] = workload_.assess(snapshot_);
     const std::int64_t cost_us = clock_.now_us() - before_us;
     next_evaluation_us_ = before_us + std::max(kEvaluateEveryUs, cost_us * kEvaluateShareMax);
-    const double time_s = started() ? static_cast<double>(before_us - start_us()) / 1e6 : 0;
+    const double time_s = started() ? in_seconds(before_us - start_us()) : 0;
     result_.curve.push_back({std::max(0.0, time_s), count, loss, accuracy});
     if (settings_.stop_at_loss && started() && !ending_ &&
         is_at_loss(result_.curve, *settings_.stop_at_loss)) {
@@ -380,15 +379,12 @@ class Run {
     reap();
     const std::int64_t first_us = start_us();
     std::int64_t last_us = first_us;
-    std::vector<const StalenessHistogram*> staleness;
+    collect(board_, result_);
     for (int worker = 0; worker < board_.workers(); ++worker) {
-      staleness.push_back(&board_.slot(worker).staleness);
-      collect(board_.slot(worker), result_.workers[static_cast<std::size_t>(worker)]);
       last_us = std::max(last_us, load(board_.slot(worker).last_push_us));
     }
-    result_.seconds = static_cast<double>(last_us - first_us) / 1e6;
+    result_.seconds = in_seconds(last_us - first_us);
     result_.iterations = iterations();
-    result_.staleness = sum_of(staleness);
     result_.timeline = timeline_.finish(board_, first_us, last_us);
     if (read(not_lost())) {
       const auto [loss, accuracy] = workload_.assess(snapshot_);
@@ -449,10 +445,16 @@ double share_of(const std::vector<WorkerResult>& workers, std::int64_t WorkerRes
 
 }  // namespace
 
-void collect(WorkerSlot& slot, WorkerResult& worker) {
-  const auto from = slot.all();
-  const auto to = worker.all();
-  for (std::size_t i = 0; i < from.size(); ++i) *to[i] = load(*from[i]);
+void collect(const RunBoard& board, RunResult& result) {
+  std::vector<const StalenessHistogram*> staleness;
+  for (int worker = 0; worker < board.workers(); ++worker) {
+    WorkerSlot& slot = board.slot(worker);
+    const auto from = slot.all();
+    const auto to = result.workers[static_cast<std::size_t>(worker)].all();
+    for (std::size_t i = 0; i < from.size(); ++i) *to[i] = load(*from[i]);
+    staleness.push_back(&slot.staleness);
+  }
+  result.staleness = sum_of(staleness);
 }
 
 double RunResult::final_loss() const {

@@ -113,8 +113,8 @@ struct RunResult {
   std::int64_t sum_of(std::int64_t WorkerResult::*count) const;
 };
 
-// Fills in what the worker has counted.
-void collect(WorkerSlot& slot, WorkerResult& worker);
+// Fills in what the workers have counted.
+void collect(const RunBoard& board, RunResult& result);
 
 // So many points of the curve in a row must be at or below a loss for it to be reached, as in
 // SpecSync VI-B: one alone may be luck.
@@ -145,7 +145,7 @@ RunResult run_training(const RunSettings& settings, const Workload& workload,
 
 struct VirtualSettings {
   // As syncd::sim::parse_iteration_time has it: "constant:20", "uniform:1000-1500", ...; ms.
-  std::string iteration_time;
+  std::string iteration_time = {};
   std::int64_t delay_us = 0;     // of every message, one way
   std::int64_t transfer_us = 0;  // of parameters or an update over a link; see sim::Options
   std::vector<std::uint32_t> host_sizes = {};  // likewise

@@ -2,7 +2,7 @@
 // adds its update there. The loop is the same for every such policy. Used by one thread.
 #pragma once
 
-#include "reference_trainer/run/exchange.h"
+#include "reference_trainer/params/device_store.h"
 #include "reference_trainer/run/worker_loop.h"
 
 namespace syncd::trainer {

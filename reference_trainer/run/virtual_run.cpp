@@ -34,10 +34,6 @@ constexpr std::int64_t kCurvePointsMin = 100;
 // the middle is not shown.
 constexpr std::size_t kSpansMax = 2'000'000;
 
-double seconds(Micros us) {
-  return static_cast<double>(us) / 1e6;
-}
-
 sim::Options simulation_options(const RunSettings& settings, const VirtualSettings& virtually) {
   sim::Options options;
   options.workers = static_cast<std::uint32_t>(settings.workload.workers);
@@ -246,7 +242,7 @@ class VirtualRun : public sim::Model {
     observer_->progress(
         {.iterations = result_.iterations,
          .iterations_max = settings_.iterations * static_cast<std::int64_t>(workers_.size()),
-         .seconds = static_cast<double>(clock.now_us() - began_us_) / 1e6,
+         .seconds = in_seconds(clock.now_us() - began_us_),
          .seconds_max = 0,
          .loss = result_.curve.back().loss});
   }
@@ -254,7 +250,7 @@ class VirtualRun : public sim::Model {
   void evaluate(Micros now) {
     read_parameters(snapshot_);
     const auto [loss, accuracy] = workload_.assess(snapshot_);
-    const double time_s = start_ < 0 ? 0 : seconds(now - start_);
+    const double time_s = start_ < 0 ? 0 : in_seconds(now - start_);
     result_.curve.push_back({.time_s = time_s,
                              .iterations = result_.iterations,
                              .loss = loss,
@@ -269,7 +265,7 @@ class VirtualRun : public sim::Model {
 
   void finish() {
     const Micros start = std::max<Micros>(start_, 0);
-    result_.seconds = seconds(std::max<Micros>(last_ - start, 0));
+    result_.seconds = in_seconds(std::max<Micros>(last_ - start, 0));
     evaluate(std::max(last_, start));
     result_.accuracy = workload_.accuracy(snapshot_);
     SpanRecord record{.start_us = start, .end_us = last_, .workers = {}};
@@ -277,15 +273,11 @@ class VirtualRun : public sim::Model {
     mark_supersteps(record, superstep_of(settings_.policy));
     result_.timeline = choose_window(record, (start + last_) / 2, start);
     result_.updates = result_.iterations;
-    std::vector<const StalenessHistogram*> staleness;
-    for (Rank rank = 0; rank < workers_.size(); ++rank) {
-      WorkerResult& worker = result_.workers[rank];
-      staleness.push_back(&slot(rank).staleness);
-      collect(slot(rank), worker);
+    collect(board_, result_);
+    for (WorkerResult& worker : result_.workers) {
       worker.finished = result_.failure.empty();
       worker.end = worker.finished ? "finished" : result_.failure;
     }
-    result_.staleness = sum_of(staleness);
   }
 
   const RunObserver* observer_ = nullptr;

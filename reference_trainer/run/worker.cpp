@@ -81,7 +81,7 @@ void train(int worker, const RunBoard& board, DeviceShares* shares) {
     HostPeerExchange exchange(worker, shares->queues->queues(), *stepper);
     train_among_peers(exchange);
   } else if (peers) {
-    DevicePeerExchange exchange(worker, shares->queues->queues(), *stepper);
+    PeerExchange exchange(worker, shares->queues->queues(), *stepper);
     train_among_peers(exchange);
   } else if (config.are_on_host) {
     HostParameterExchange exchange(worker, *shares->store, *stepper);

@@ -14,7 +14,6 @@ namespace {
 
 using testing::draw_normals;
 using testing::draw_parameters;
-using testing::error_of;
 using testing::ReferenceNet;
 using Values = std::vector<double>;
 
@@ -103,18 +102,6 @@ TEST(CnnLayout, HasTheSizesThatItsDescriptionGives) {
   for (std::size_t i = 0; i + 1 < layout.layers.size(); ++i) {
     EXPECT_EQ(layout.layers[i].bias + layout.layers[i].bias_count, layout.layers[i + 1].weights);
   }
-}
-
-TEST(CnnLayout, ShapesThatDoNotFitAreRefused) {
-  CnnShape odd = testing::kReferenceShape;
-  odd.width = 12;
-  EXPECT_EQ(error_of<std::invalid_argument>([&] { CnnLayout{odd}; }),
-            "a network for 4 classes of images of 2 x 8 x 12 is not allowed; allowed: 1 to 256 "
-            "classes, a height and width that are multiples of 8, odd kernels, no layer without "
-            "outputs");
-  odd = testing::kReferenceShape;
-  odd.conv[1].kernel = 2;
-  EXPECT_THROW(CnnLayout{odd}, std::invalid_argument);
 }
 
 }  // namespace

@@ -39,8 +39,8 @@ class StandInPeer {
 inline constexpr DeviceShape kSmallQueues{
     .parameters = 100, .piece_floats = 30, .workers = 3, .slots = 2};
 
-inline void expect_reduced(const PeerExchange::Reduced& found, std::int64_t whole,
-                           std::int64_t missing, std::int64_t torn) {
+inline void expect_reduced(const Reduced& found, std::int64_t whole, std::int64_t missing,
+                           std::int64_t torn) {
   EXPECT_EQ(found.whole, whole);
   EXPECT_EQ(found.missing, missing);
   EXPECT_EQ(found.torn, torn);

@@ -188,7 +188,7 @@ TEST_P(DevicePeerLoops, TrainAsWithQueuesInHostMemory) {
     const auto stepper = make_device_stepper(testing::HostDevice(), request);
     begin(*stepper);
     SystemClock clock;
-    DevicePeerExchange exchange(worker, queues.queues(), *stepper);
+    PeerExchange exchange(worker, queues.queues(), *stepper);
     PeerLoop(worker, board, policy, exchange, *stepper, member, clock).run();
   });
   const std::vector<bool> all(static_cast<std::size_t>(with.config.workers), true);

@@ -428,7 +428,7 @@ TEST_F(OptionsTest, VirtualTimeHasItsOwnFlags) {
   const ParsedCommand drawn = parse({"--workload", "mf", "--generate", "--virtual-time",
                                      "--iteration-time", "uniform:1000-1500", "--delay-ms", "2"});
   EXPECT_EQ(drawn.options.iteration_time, "uniform:1000-1500");
-  EXPECT_EQ(drawn.options.delay_ms, 2);
+  EXPECT_EQ(drawn.options.delay_us, 2'000);
   EXPECT_EQ(good({"--virtual-time", "--slowdown", "random:6x@1/8"}).slowdown, "random:6x@1/8");
   const auto error = [](std::vector<const char*> more) {
     std::vector<const char*> arguments = {"--workload", "mf", "--generate"};
