@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "proto/base/file.h"
 #include "reference_trainer/data/data_file.h"
 #include "reference_trainer/run/clock.h"
 
@@ -27,15 +28,12 @@ constexpr std::int64_t kStopTimeoutMs = 15'000;
 constexpr std::size_t kLogLinesShown = 12;
 
 bool accepts(const std::string& path) {
-  const int fd = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return false;
+  const UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
-  const bool connected =
-      ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
-  ::close(fd);
-  return connected;
+  return fd &&
+         ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
 }
 
 std::string last_lines(const std::filesystem::path& file) {
@@ -80,26 +78,18 @@ DaemonProcess::DaemonProcess(const DaemonOptions& options) {
         socket.string(), sizeof(sockaddr_un::sun_path) - 1));
   }
   const std::filesystem::path log = directory_.path() / "syncd.log";
-  const int log_fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-  if (log_fd < 0) {
-    throw ProcessError(fmt::format("{}: {}", log.string(), std::strerror(errno)));
-  }
+  const UniqueFd log_fd(::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!log_fd) throw ProcessError(fmt::format("{}: {}", log.string(), std::strerror(errno)));
   SpawnOptions spawn;
   spawn.program = find_syncd().string();
   spawn.arguments = {"--store", options.store, "--unix",      socket.string(),
                      "--tcp",   "off",         "--log-level", options.verbose ? "info" : "warn"};
   // A daemon of our own takes its settings from us, not from what is set for another one.
   spawn.unset = {"SYNCD_*"};
-  spawn.output_fd = log_fd;
+  spawn.output_fd = log_fd.get();
   spawn.death_signal = SIGTERM;
   spawn.own_group = true;  // it is stopped after its workers have left, not by the same Ctrl-C
-  try {
-    process_ = ChildProcess::start(spawn);
-  } catch (...) {
-    ::close(log_fd);
-    throw;
-  }
-  ::close(log_fd);
+  process_ = ChildProcess::start(spawn);
   SystemClock clock;
   const std::int64_t deadline_us = clock.now_us() + kStartTimeoutMs * 1'000;
   while (!accepts(socket.native())) {

@@ -66,29 +66,23 @@ void train(int worker, const RunBoard& board, DeviceShares* shares) {
   SystemClock clock;
   std::optional<DeviceShares> attached;
   if (shares == nullptr) shares = &attached.emplace(attach(worker, config, peers.has_value()));
-  const auto train_with = [&](ParameterExchange& exchange) {
-    StoreLoop(worker, board, exchange, *stepper, *coordinator, clock).run();
-  };
-  const auto train_among_peers = [&](PeerExchange& exchange) {
-    PeerLoop(worker, board, *peers, exchange, *stepper, *coordinator, clock).run();
-  };
   if (peers) {
     workload->initialize(stepper->replica());
     stepper->replica_changed();
   }
   restore_shard(worker, board, *stepper);
-  if (peers && config.are_on_host) {
-    HostPeerExchange exchange(worker, shares->queues->queues(), *stepper);
-    train_among_peers(exchange);
-  } else if (peers) {
-    PeerExchange exchange(worker, shares->queues->queues(), *stepper);
-    train_among_peers(exchange);
-  } else if (config.are_on_host) {
-    HostParameterExchange exchange(worker, *shares->store, *stepper);
-    train_with(exchange);
+  if (peers) {
+    DeviceQueues& queues = shares->queues->queues();
+    const std::unique_ptr<PeerExchange> exchange =
+        config.are_on_host ? std::make_unique<HostPeerExchange>(worker, queues, *stepper)
+                           : std::make_unique<PeerExchange>(worker, queues, *stepper);
+    PeerLoop(worker, board, *peers, *exchange, *stepper, *coordinator, clock).run();
   } else {
-    DeviceParameterExchange exchange(worker, *shares->store, *stepper);
-    train_with(exchange);
+    SharedDeviceStore& store = *shares->store;
+    const std::unique_ptr<ParameterExchange> exchange =
+        config.are_on_host ? std::make_unique<HostParameterExchange>(worker, store, *stepper)
+                           : std::make_unique<DeviceParameterExchange>(worker, store, *stepper);
+    StoreLoop(worker, board, *exchange, *stepper, *coordinator, clock).run();
   }
 }
 
