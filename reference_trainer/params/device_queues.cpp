@@ -4,29 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
-#include <new>
 #include <stdexcept>
 
 #include "reference_trainer/params/weighted_mean.h"
 
 namespace syncd::trainer {
-namespace {
-
-constexpr std::uint64_t kQueuesMagic = 0x7379'6e63'6465'7132ULL;
-
-// Followed by a handle per worker.
-struct Record {
-  std::uint64_t magic;
-  DeviceShape shape;
-};
-
-std::size_t record_bytes(int workers) {
-  return sizeof(Record) + static_cast<std::size_t>(workers) * sizeof(DeviceHandle);
-}
-
-}  // namespace
-
 DeviceShape device_queue_shape(int workers, std::int64_t slots, std::size_t parameters) {
   const double bytes = static_cast<double>(workers) * static_cast<double>(workers) *
                        static_cast<double>(slots) * static_cast<double>(parameters) * sizeof(float);
@@ -41,33 +23,6 @@ DeviceShape device_queue_shape(int workers, std::int64_t slots, std::size_t para
           .piece_floats = device_store_shape({.parameters = parameters}, workers).piece_floats,
           .workers = workers,
           .slots = slots};
-}
-
-SharedDeviceQueues SharedDeviceQueues::create(StoreDevice& device, int workers, std::int64_t slots,
-                                              std::span<const float> initial, bool shares) {
-  const DeviceShape shape = device_queue_shape(workers, slots, initial.size());
-  std::unique_ptr<DeviceQueues> queues = device.create_queues(shape, initial);
-  SharedMemory memory = SharedMemory::create(record_bytes(workers), "the record of the queues");
-  new (memory.bytes().data()) Record{kQueuesMagic, shape};
-  if (shares) {
-    const std::vector<DeviceHandle> handles = queues->handles();
-    std::memcpy(memory.bytes().data() + sizeof(Record), handles.data(),
-                handles.size() * sizeof(DeviceHandle));
-  }
-  return {std::move(memory), std::move(queues)};
-}
-
-SharedDeviceQueues SharedDeviceQueues::attach(StoreDevice& device, int fd, int worker) {
-  SharedMemory memory = SharedMemory::attach(fd, "the record of the queues");
-  const auto* record = reinterpret_cast<const Record*>(memory.bytes().data());
-  if (memory.bytes().size() < sizeof(Record) || record->magic != kQueuesMagic ||
-      memory.bytes().size() != record_bytes(record->shape.workers)) {
-    throw SharedMemoryError("shared memory for the record of the queues holds something else");
-  }
-  std::vector<DeviceHandle> handles(static_cast<std::size_t>(record->shape.workers));
-  std::memcpy(handles.data(), record + 1, handles.size() * sizeof(DeviceHandle));
-  std::unique_ptr<DeviceQueues> queues = device.open_queues(record->shape, handles, worker);
-  return {std::move(memory), std::move(queues)};
 }
 
 bool average_published(DeviceQueues& queues, const std::vector<bool>& counts,

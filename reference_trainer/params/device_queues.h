@@ -1,6 +1,6 @@
 // Where the workers of a decentralized run exchange parameters: queues as in device_queue_steps.h,
 // in the memory of their devices, or of the host, where the device is the CPU. Host code: the seam
-// to a device, the record by which processes find the queues, and a worker's exchange.
+// to a device, and a worker's exchange.
 #pragma once
 
 #include <cstdint>
@@ -59,25 +59,6 @@ inline constexpr std::size_t kPeerBytesMax = std::size_t{2} << 30;
 // The shape for so many parameters. Throws std::invalid_argument, with what needs so much and what
 // helps, if the queues would be larger than kPeerBytesMax.
 DeviceShape device_queue_shape(int workers, std::int64_t slots, std::size_t parameters);
-
-// Queues on devices together with their record in shared memory, where other processes find them.
-class SharedDeviceQueues {
- public:
-  // New queues; every worker has published `initial`. As SharedDeviceStore::create.
-  static SharedDeviceQueues create(StoreDevice& device, int workers, std::int64_t slots,
-                                   std::span<const float> initial, bool shares);
-  static SharedDeviceQueues attach(StoreDevice& device, int fd, int worker);
-
-  int fd() const { return record_.fd(); }
-  DeviceQueues& queues() { return *queues_; }
-
- private:
-  SharedDeviceQueues(SharedMemory record, std::unique_ptr<DeviceQueues> queues)
-      : record_(std::move(record)), queues_(std::move(queues)) {}
-
-  SharedMemory record_;
-  std::unique_ptr<DeviceQueues> queues_;
-};
 
 // The mean of the present parameters of the workers that `counts` names. False: none of them has
 // any. `out` is as long as a worker has parameters.

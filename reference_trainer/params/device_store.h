@@ -119,22 +119,33 @@ class StoreDevice {
 // by side, but none so small that its counters cost much.
 DeviceShape device_store_shape(const ParameterLayout& layout, int workers);
 
-// A store on a device together with its record in shared memory, where other processes of the run
-// find it and the workers count.
-class SharedDeviceStore {
+// What the workers of a run share: a store, or the queues of workers with parameters of their own,
+// on a device; together with its record in shared memory, where other processes of the run find it
+// and the workers of a store count.
+class SharedParameters {
  public:
-  // Throws what StoreDevice does, SharedMemoryError and std::invalid_argument. Without `shares`,
-  // no other process can attach, and none is asked whether it could.
-  static SharedDeviceStore create(StoreDevice& device, const ParameterLayout& layout, int workers,
-                                  std::span<const float> initial, bool shares);
+  // A new store; or new queues, in which every worker has published `initial`. Throw what
+  // StoreDevice does, SharedMemoryError, and what device_queue_shape() does. Without `shares`, no
+  // other process can attach, and none is asked whether it could.
+  static SharedParameters of_store(StoreDevice& device, const ParameterLayout& layout, int workers,
+                                   std::span<const float> initial, bool shares);
+  static SharedParameters of_queues(StoreDevice& device, int workers, std::int64_t slots,
+                                    std::span<const float> initial, bool shares);
 
   // In a worker's process, behind an inherited descriptor.
-  static SharedDeviceStore attach(StoreDevice& device, int fd, int worker);
+  static SharedParameters attach(StoreDevice& device, int fd, int worker);
+
+  SharedParameters(SharedParameters&&) noexcept;
+  ~SharedParameters();
 
   int fd() const { return record_memory_.fd(); }
-  DeviceStore& store() { return *store_; }
 
-  // Updates in the parameters: those pushed less those taken back.
+  // One of the two is there.
+  bool has_store() const { return store_ != nullptr; }
+  DeviceStore& store() { return *store_; }
+  DeviceQueues& queues() { return *queues_; }
+
+  // Updates in the store: those pushed less those taken back.
   std::int64_t updates() const;
   void count_updates(std::int64_t more);
 
@@ -146,11 +157,15 @@ class SharedDeviceStore {
  private:
   struct Record;
 
-  SharedDeviceStore(SharedMemory memory, std::unique_ptr<DeviceStore> store);
+  SharedParameters(SharedMemory memory, std::unique_ptr<DeviceStore> store,
+                   std::unique_ptr<DeviceQueues> queues);
+  static SharedMemory make_record(const DeviceShape& shape,
+                                  const std::vector<DeviceHandle>& handles);
 
   SharedMemory record_memory_;
   Record* record_ = nullptr;
   std::unique_ptr<DeviceStore> store_;
+  std::unique_ptr<DeviceQueues> queues_;
 };
 
 // A worker gives up when so many pulls in a row were not whole; of the host's memory, after some 20
@@ -184,7 +199,7 @@ class ParameterExchange {
 class DeviceParameterExchange : public ParameterExchange {
  public:
   // All must outlive the exchange.
-  DeviceParameterExchange(int worker, SharedDeviceStore& store, Stepper& stepper)
+  DeviceParameterExchange(int worker, SharedParameters& store, Stepper& stepper)
       : DeviceParameterExchange(worker, store, stepper, stepper.view()) {}
 
   void pull() override { port_->pull(); }
@@ -192,14 +207,14 @@ class DeviceParameterExchange : public ParameterExchange {
   void take_back() override;
 
  protected:
-  DeviceParameterExchange(int worker, SharedDeviceStore& store, Stepper& stepper,
+  DeviceParameterExchange(int worker, SharedParameters& store, Stepper& stepper,
                           const DeviceView& view)
       : store_(store), stepper_(stepper), port_(store.store().port(worker, view)) {}
 
   // Whether the last pull was whole. Throws StoreError where so many in a row were not.
   bool was_whole(int pulls_max);
 
-  SharedDeviceStore& store_;
+  SharedParameters& store_;
   Stepper& stepper_;
   std::unique_ptr<DeviceStorePort> port_;
 
@@ -210,7 +225,7 @@ class DeviceParameterExchange : public ParameterExchange {
 class HostParameterExchange : public DeviceParameterExchange {
  public:
   // Likewise. A pull waits until it is whole.
-  HostParameterExchange(int worker, SharedDeviceStore& store, Stepper& stepper)
+  HostParameterExchange(int worker, SharedParameters& store, Stepper& stepper)
       : DeviceParameterExchange(
             worker, store, stepper,
             {.parameters = store.store().shape().parameters, .replica = stepper.replica().data()}) {

@@ -50,8 +50,8 @@ int sharing_trial_main(int argc, const char* const* argv) {
     return 2;
   }
   try {
-    SharedDeviceStore store = SharedDeviceStore::attach(
-        store_device(static_cast<Backend>(*backend)), static_cast<int>(*fd), 0);
+    SharedParameters store = SharedParameters::attach(store_device(static_cast<Backend>(*backend)),
+                                                      static_cast<int>(*fd), 0);
     std::vector<float> values(store.store().shape().parameters);
     const bool whole = store.store().read_all(values);
     const bool same =
@@ -68,8 +68,8 @@ std::optional<std::string> sharing_problem(StoreDevice& device, Backend backend,
                                            const std::string& program) {
   try {
     const std::vector<float> values(kTrialParameters, kTrialValue);
-    SharedDeviceStore store =
-        SharedDeviceStore::create(device, {.parameters = kTrialParameters}, 1, values, true);
+    SharedParameters store =
+        SharedParameters::of_store(device, {.parameters = kTrialParameters}, 1, values, true);
     const TemporaryDirectory place;
     const std::string notes = place.path() / "said";
     const UniqueFd output(::open(notes.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));

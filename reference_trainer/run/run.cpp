@@ -40,22 +40,19 @@ std::vector<float> initial_parameters(const RunSettings& settings, const Workloa
 }
 
 // Where a run's parameters are: in a store that all workers share, or with each worker.
-std::shared_ptr<DeviceShares> make_shares(const RunSettings& settings, const Workload& workload,
-                                          std::span<const float> initial) {
+std::shared_ptr<SharedParameters> make_shares(const RunSettings& settings, const Workload& workload,
+                                              std::span<const float> initial) {
   const int workers = settings.workload.workers;
   const Backend backend =
       settings.store_in == StoreIn::kHost ? Backend::kCpu : settings.workload.backend;
   StoreDevice& device = settings.device != nullptr ? *settings.device : store_device(backend);
   const bool shares = settings.workers_as == WorkersAs::kProcesses;
-  auto made = std::make_shared<DeviceShares>();
   if (const auto peers = peer_policy(settings.policy)) {
-    made->queues.emplace(
-        SharedDeviceQueues::create(device, workers, peers->slots, initial, shares));
-  } else {
-    made->store.emplace(
-        SharedDeviceStore::create(device, workload.layout(), workers, initial, shares));
+    return std::make_shared<SharedParameters>(
+        SharedParameters::of_queues(device, workers, peers->slots, initial, shares));
   }
-  return made;
+  return std::make_shared<SharedParameters>(
+      SharedParameters::of_store(device, workload.layout(), workers, initial, shares));
 }
 
 BoardConfig board_config(const RunSettings& settings, int parameters_fd, int data_fd) {
@@ -185,9 +182,9 @@ class Run {
 
   // Others wait for what a worker that is gone was just writing.
   void close_shards(int worker) {
-    if (!shares_->store) return;
+    if (!shares_->has_store()) return;
     std::size_t shards = 0;
-    ask_device([&] { shards = shares_->store->close_shards(worker); });
+    ask_device([&] { shards = shares_->close_shards(worker); });
     if (shards == 0) return;
     observer_.notify(
         fmt::format("worker {} ended in the middle of an update: what it had written in {} shards "
@@ -211,11 +208,11 @@ class Run {
   bool read(const std::vector<bool>& counts) {
     bool is_read = false;
     ask_device([&] {
-      if (shares_->store) {
-        is_read = shares_->store->store().read_all(snapshot_);
+      if (shares_->has_store()) {
+        is_read = shares_->store().read_all(snapshot_);
         return;
       }
-      if (!average_published(shares_->queues->queues(), counts, snapshot_)) snapshot_ = initial_;
+      if (!average_published(shares_->queues(), counts, snapshot_)) snapshot_ = initial_;
       is_read = true;
     });
     return is_read;
@@ -393,9 +390,9 @@ class Run {
           {std::max(result_.seconds, time_s), result_.iterations, loss, accuracy});
       result_.accuracy = workload_.accuracy(snapshot_);
     }
-    if (shares_->store) {
-      result_.updates = shares_->store->updates() + result_.earlier;
-      result_.half_written = shares_->store->half_written();
+    if (shares_->has_store()) {
+      result_.updates = shares_->updates() + result_.earlier;
+      result_.half_written = shares_->half_written();
     } else {
       result_.updates = result_.iterations;
       result_.one_worker_loss = one_worker_loss();
@@ -412,7 +409,7 @@ class Run {
   const RunObserver& observer_;
   SystemClock clock_;
   std::vector<float> initial_;
-  std::shared_ptr<DeviceShares> shares_;
+  std::shared_ptr<SharedParameters> shares_;
   RunBoard board_;
   std::vector<float> snapshot_;
   std::vector<std::unique_ptr<RunningWorker>> workers_;

@@ -299,8 +299,8 @@ class StoreRun final : public VirtualRun {
  public:
   StoreRun(const RunSettings& settings, const Workload& workload)
       : VirtualRun(settings, workload),
-        store_(SharedDeviceStore::create(device_, workload.layout(), settings.workload.workers,
-                                         snapshot_, false)),
+        store_(SharedParameters::of_store(device_, workload.layout(), settings.workload.workers,
+                                          snapshot_, false)),
         exchanges_(workers_.size()),
         pulled_(workers_.size()) {}
 
@@ -347,7 +347,7 @@ class StoreRun final : public VirtualRun {
   void read_parameters(std::span<float> out) override { store_.store().read_all(out); }
 
   MachineDevice<CpuMachine> device_{CpuMachine(true)};
-  SharedDeviceStore store_;
+  SharedParameters store_;
   std::vector<std::optional<HostParameterExchange>> exchanges_;
   std::int64_t updates_ = 0;          // that were added to it
   std::vector<std::int64_t> pulled_;  // as many of them each worker's replica has

@@ -34,19 +34,7 @@ int own(int fd) {
   throw SharedMemoryError(std::string("a descriptor of the run's memory: ") + std::strerror(errno));
 }
 
-DeviceShares attach(int worker, const BoardConfig& config, bool peers) {
-  StoreDevice& device = store_device(config.are_on_host ? Backend::kCpu : config.workload.backend);
-  const int fd = own(config.parameters_fd);
-  DeviceShares shares;
-  if (peers) {
-    shares.queues.emplace(SharedDeviceQueues::attach(device, fd, worker));
-  } else {
-    shares.store.emplace(SharedDeviceStore::attach(device, fd, worker));
-  }
-  return shares;
-}
-
-void train(int worker, const RunBoard& board, DeviceShares* shares) {
+void train(int worker, const RunBoard& board, SharedParameters* shares) {
   const BoardConfig& config = board.config();
   const SharedArrays data = SharedArrays::attach(own(config.data_fd));
   const std::optional<PeerPolicy> peers = peer_policy(config.policy.data(), config.hop_order);
@@ -64,24 +52,27 @@ void train(int worker, const RunBoard& board, DeviceShares* shares) {
                         .launch = config.launch,
                         .resume_at = config.resume_at});
   SystemClock clock;
-  std::optional<DeviceShares> attached;
-  if (shares == nullptr) shares = &attached.emplace(attach(worker, config, peers.has_value()));
+  std::optional<SharedParameters> attached;
+  if (shares == nullptr) {
+    StoreDevice& device =
+        store_device(config.are_on_host ? Backend::kCpu : config.workload.backend);
+    shares = &attached.emplace(SharedParameters::attach(device, own(config.parameters_fd), worker));
+  }
   if (peers) {
     workload->initialize(stepper->replica());
     stepper->replica_changed();
   }
   restore_shard(worker, board, *stepper);
   if (peers) {
-    DeviceQueues& queues = shares->queues->queues();
+    DeviceQueues& queues = shares->queues();
     const std::unique_ptr<PeerExchange> exchange =
         config.are_on_host ? std::make_unique<HostPeerExchange>(worker, queues, *stepper)
                            : std::make_unique<PeerExchange>(worker, queues, *stepper);
     PeerLoop(worker, board, *peers, *exchange, *stepper, *coordinator, clock).run();
   } else {
-    SharedDeviceStore& store = *shares->store;
     const std::unique_ptr<ParameterExchange> exchange =
-        config.are_on_host ? std::make_unique<HostParameterExchange>(worker, store, *stepper)
-                           : std::make_unique<DeviceParameterExchange>(worker, store, *stepper);
+        config.are_on_host ? std::make_unique<HostParameterExchange>(worker, *shares, *stepper)
+                           : std::make_unique<DeviceParameterExchange>(worker, *shares, *stepper);
     StoreLoop(worker, board, *exchange, *stepper, *coordinator, clock).run();
   }
 }
@@ -113,11 +104,11 @@ std::atomic<int> left_behind{0};
 
 // What a thread and whoever watches it have in common, for as long as one of them is there.
 struct Shared {
-  Shared(const RunBoard& run_board, std::shared_ptr<DeviceShares> run_shares)
+  Shared(const RunBoard& run_board, std::shared_ptr<SharedParameters> run_shares)
       : board(RunBoard::attach(own(run_board.fd()))), shares(std::move(run_shares)) {}
 
   RunBoard board;
-  std::shared_ptr<DeviceShares> shares;
+  std::shared_ptr<SharedParameters> shares;
   std::atomic<bool> has_ended{false};
 };
 
@@ -140,7 +131,7 @@ class BlockedSignals {
 
 class WorkerThread : public RunningWorker {
  public:
-  WorkerThread(int worker, const RunBoard& board, std::shared_ptr<DeviceShares> shares)
+  WorkerThread(int worker, const RunBoard& board, std::shared_ptr<SharedParameters> shares)
       : worker_(worker), shared_(std::make_shared<Shared>(board, std::move(shares))) {
     const BlockedSignals blocked;
     thread_ = std::thread([worker, shared = shared_] {
@@ -184,7 +175,7 @@ class WorkerThread : public RunningWorker {
 
 }  // namespace
 
-WorkerState run_worker(int worker, const RunBoard& board, DeviceShares* shares) {
+WorkerState run_worker(int worker, const RunBoard& board, SharedParameters* shares) {
   WorkerSlot& slot = board.slot(worker);
   WorkerState end = WorkerState::kFailed;
   try {
@@ -235,7 +226,7 @@ std::unique_ptr<RunningWorker> start_worker_process(int worker, const RunBoard& 
 }
 
 std::unique_ptr<RunningWorker> start_worker_thread(int worker, const RunBoard& board,
-                                                   std::shared_ptr<DeviceShares> shares) {
+                                                   std::shared_ptr<SharedParameters> shares) {
   return std::make_unique<WorkerThread>(worker, board, std::move(shares));
 }
 

@@ -12,19 +12,11 @@
 
 namespace syncd::trainer {
 
-// What workers exchange on devices, where a process has it: one of the two.
-struct DeviceShares {
-  std::optional<SharedDeviceStore> store;
-  std::optional<SharedDeviceQueues> queues;
-
-  int fd() const { return store ? store->fd() : queues->fd(); }
-};
-
 // Attaches to what the run shares, joins the job through the C interface, trains, and says on the
-// board how it ended, which is returned too. `store` is the parameters on a device where this
-// process has them already; null: they are attached to if the board names them. Runs on the calling
-// thread; the client library adds one for the network. Throws nothing.
-WorkerState run_worker(int worker, const RunBoard& board, DeviceShares* shares);
+// board how it ended, which is returned too. `shares`: where this process has the parameters
+// already; null: they are attached to. Runs on the calling thread; the client library adds one for
+// the network. Throws nothing.
+WorkerState run_worker(int worker, const RunBoard& board, SharedParameters* shares);
 
 // A worker that was started. Used by the monitor's thread. The destructor ends it.
 class RunningWorker {
@@ -61,7 +53,7 @@ std::unique_ptr<RunningWorker> start_worker_process(int worker, const RunBoard& 
 //
 // The client library prefers SYNCD_ADDR and SYNCD_JOB to what it is told: they must not be set.
 std::unique_ptr<RunningWorker> start_worker_thread(int worker, const RunBoard& board,
-                                                   std::shared_ptr<DeviceShares> shares);
+                                                   std::shared_ptr<SharedParameters> shares);
 
 // Whether a thread was left behind by this process, which then must not end by returning from
 // main().

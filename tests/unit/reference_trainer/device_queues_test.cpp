@@ -88,11 +88,11 @@ TEST_F(OneDevice, WhatADeadWorkerHadHalfWrittenIsTornUntilItIsWrittenAgain) {
 }
 
 TEST_F(OneDevice, ProcessesFindTheQueuesByTheirRecord) {
-  SharedDeviceQueues made =
-      SharedDeviceQueues::create(device, 2, 3, std::vector<float>(700, 4), true);
+  SharedParameters made =
+      SharedParameters::of_queues(device, 2, 3, std::vector<float>(700, 4), true);
   EXPECT_EQ(made.queues().shape().slots, 3);
   EXPECT_EQ(made.queues().shape().pieces(), 2U);
-  SharedDeviceQueues found = SharedDeviceQueues::attach(device, ::dup(made.fd()), 1);
+  SharedParameters found = SharedParameters::attach(device, ::dup(made.fd()), 1);
   StandInPeer sender(device, found.queues(), 1);
   StandInPeer reader(device, made.queues(), 0);
   sender.sends(0, 11, std::vector<float>(700, 6));
@@ -102,12 +102,12 @@ TEST_F(OneDevice, ProcessesFindTheQueuesByTheirRecord) {
   EXPECT_TRUE(average_published(found.queues(), {true, true}, values));
   EXPECT_EQ(values, std::vector<float>(700, 4));
   EXPECT_THROW(StandInPeer(device, made.queues(), 2), std::invalid_argument);
-  EXPECT_THROW(SharedDeviceQueues::create(device, 1'000, 100, std::vector<float>(700), true),
+  EXPECT_THROW(SharedParameters::of_queues(device, 1'000, 100, std::vector<float>(700), true),
                std::invalid_argument);
   const SharedMemory other = SharedMemory::create(64, "a test");
-  EXPECT_THROW(SharedDeviceQueues::attach(device, ::dup(other.fd()), 1), SharedMemoryError);
+  EXPECT_THROW(SharedParameters::attach(device, ::dup(other.fd()), 1), SharedMemoryError);
   settings.shares = false;
-  EXPECT_THROW(SharedDeviceQueues::create(device, 2, 3, std::vector<float>(700), true),
+  EXPECT_THROW(SharedParameters::of_queues(device, 2, 3, std::vector<float>(700), true),
                SharingRefused);
 }
 
@@ -171,7 +171,7 @@ TEST_P(DevicePeerLoops, TrainAsWithQueuesInHostMemory) {
     std::copy(initial.begin(), initial.end(), stepper.replica().begin());
     stepper.replica_changed();
   };
-  SharedDeviceQueues host = SharedDeviceQueues::create(
+  SharedParameters host = SharedParameters::of_queues(
       store_device(Backend::kCpu), with.config.workers, policy.slots, initial, false);
   run([&](int worker, const RunBoard& board, PeerCoordinator& member) {
     const auto stepper = with.workload->make_stepper();
@@ -180,8 +180,8 @@ TEST_P(DevicePeerLoops, TrainAsWithQueuesInHostMemory) {
     HostPeerExchange exchange(worker, host.queues(), *stepper);
     PeerLoop(worker, board, policy, exchange, *stepper, member, clock).run();
   });
-  SharedDeviceQueues queues =
-      SharedDeviceQueues::create(device, with.config.workers, policy.slots, initial, false);
+  SharedParameters queues =
+      SharedParameters::of_queues(device, with.config.workers, policy.slots, initial, false);
   run([&](int worker, const RunBoard& board, PeerCoordinator& member) {
     StepperRequest request = with.request;
     request.worker = worker;

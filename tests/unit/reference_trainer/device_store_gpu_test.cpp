@@ -86,8 +86,8 @@ class DeviceStoreIpc : public DeviceStoreGpu {
     const auto problem =
         sharing_problem(*device, Backend::kCuda, SYNCD_TEST_BIN_DIR "/reference_trainer");
     if (problem) GTEST_SKIP() << "NOT TESTED: CUDA IPC is refused here: " << *problem;
-    store.emplace(SharedDeviceStore::create(*device, {.parameters = kParameters}, 2,
-                                            std::vector<float>(kParameters), true));
+    store.emplace(SharedParameters::of_store(*device, {.parameters = kParameters}, 2,
+                                             std::vector<float>(kParameters), true));
   }
 
   // This program again, as worker 1, which adds 2 to everything `pushes` times.
@@ -110,7 +110,7 @@ class DeviceStoreIpc : public DeviceStoreGpu {
   }
 
   static constexpr std::size_t kParameters = 300'000;
-  std::optional<SharedDeviceStore> store;
+  std::optional<SharedParameters> store;
 };
 
 TEST_F(DeviceStoreIpc, LosesNothingBetweenProcesses) {
@@ -152,7 +152,7 @@ class DeviceStoreOther : public ::testing::Test {
     const char* fd = std::getenv(kStoreVariable);
     ASSERT_NE(fd, nullptr) << "this is for the tests of DeviceStoreIpc";
     StoreDevice& device = store_device(Backend::kCuda);
-    SharedDeviceStore store = SharedDeviceStore::attach(device, std::atoi(fd), 1);
+    SharedParameters store = SharedParameters::attach(device, std::atoi(fd), 1);
     StandInWorker worker(device, store.store(), 1);
     worker.gradient(std::vector<float>(store.store().shape().parameters, 2));
     for (int done = 0; pushes < 0 || done < pushes;) {

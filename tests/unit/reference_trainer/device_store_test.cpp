@@ -167,9 +167,9 @@ class AddingStepper : public Stepper {
 
 class DeviceExchangeTest : public ::testing::Test {
  protected:
-  SharedDeviceStore create(bool shares) {
-    return SharedDeviceStore::create(device, {.parameters = 1'500}, 2, std::vector<float>(1'500),
-                                     shares);
+  SharedParameters create(bool shares) {
+    return SharedParameters::of_store(device, {.parameters = 1'500}, 2, std::vector<float>(1'500),
+                                      shares);
   }
 
   HostMachine::Settings settings;
@@ -178,8 +178,8 @@ class DeviceExchangeTest : public ::testing::Test {
 };
 
 TEST_F(DeviceExchangeTest, PushesCountsAndTakesBack) {
-  SharedDeviceStore store = create(true);
-  SharedDeviceStore attached = SharedDeviceStore::attach(device, ::dup(store.fd()), 1);
+  SharedParameters store = create(true);
+  SharedParameters attached = SharedParameters::attach(device, ::dup(store.fd()), 1);
   DeviceParameterExchange exchange(1, attached, stepper);
   exchange.pull();
   const auto report = exchange.push();
@@ -195,7 +195,7 @@ TEST_F(DeviceExchangeTest, PushesCountsAndTakesBack) {
 }
 
 TEST_F(DeviceExchangeTest, AsksForAnotherPullWhileAShardIsOpen) {
-  SharedDeviceStore store = create(false);
+  SharedParameters store = create(false);
   DeviceParameterExchange exchange(0, store, stepper);
   {
     StandInWorker dying(device, store.store(), 1);
@@ -217,8 +217,8 @@ TEST_F(DeviceExchangeTest, AsksForAnotherPullWhileAShardIsOpen) {
 TEST_F(DeviceExchangeTest, WhereSharingIsRefusedOneProcessCanStillUseIt) {
   settings.shares = false;
   EXPECT_THROW(create(true), SharingRefused);
-  SharedDeviceStore store = create(false);
-  EXPECT_THROW(SharedDeviceStore::attach(device, ::dup(store.fd()), 1), SharingRefused);
+  SharedParameters store = create(false);
+  EXPECT_THROW(SharedParameters::attach(device, ::dup(store.fd()), 1), SharingRefused);
   DeviceParameterExchange exchange(0, store, stepper);
   exchange.pull();
   EXPECT_TRUE(exchange.push());
@@ -231,7 +231,7 @@ TEST_F(DeviceExchangeTest, AStoreThatAWorkersDeviceCannotAddToIsNotMade) {
 
 TEST_F(DeviceExchangeTest, AttachesToNothingElse) {
   const SharedMemory memory = SharedMemory::create(64, "a test");
-  EXPECT_THROW(SharedDeviceStore::attach(device, ::dup(memory.fd()), 1), SharedMemoryError);
+  EXPECT_THROW(SharedParameters::attach(device, ::dup(memory.fd()), 1), SharedMemoryError);
 }
 
 // Grants one iteration after the other, with a barrier to all at once.
@@ -292,14 +292,14 @@ TEST_P(DeviceLoops, OneWorkerTrainsAsWithAStoreInHostMemory) {
   const RunBoard board = board_for(with.config, kIterations);
   testing::FakeClock clock;
   EasyCoordinator host_coordinator;
-  SharedDeviceStore host_store = SharedDeviceStore::create(
+  SharedParameters host_store = SharedParameters::of_store(
       store_device(Backend::kCpu), with.workload->layout(), with.config.workers, initial, false);
   const auto host_stepper = with.workload->make_stepper();
   HostParameterExchange host_exchange(0, host_store, *host_stepper);
   StoreLoop(0, board, host_exchange, *host_stepper, host_coordinator, clock).run();
 
   EasyCoordinator coordinator;
-  SharedDeviceStore store = SharedDeviceStore::create(device, with.workload->layout(),
+  SharedParameters store = SharedParameters::of_store(device, with.workload->layout(),
                                                       with.config.workers, initial, true);
   const auto stepper = make_device_stepper(testing::HostDevice(), with.request);
   DeviceParameterExchange exchange(0, store, *stepper);
@@ -319,7 +319,7 @@ TEST_P(DeviceLoops, OneWorkerTrainsAsWithAStoreInHostMemory) {
 }
 
 TEST_P(DeviceLoops, SeveralWorkersLearnTogether) {
-  SharedDeviceStore store = SharedDeviceStore::create(device, with.workload->layout(),
+  SharedParameters store = SharedParameters::of_store(device, with.workload->layout(),
                                                       with.config.workers, initial, true);
   const RunBoard board = board_for(with.config, 10 * kIterations);
   std::barrier barrier(with.config.workers);

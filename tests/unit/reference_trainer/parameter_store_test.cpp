@@ -126,10 +126,10 @@ TEST_F(HostStore, ASparseUpdateTouchesItsOwnShardsOnly) {
 }
 
 TEST_F(HostStore, IsFoundByItsRecord) {
-  SharedDeviceStore store = SharedDeviceStore::create(device, {.parameters = 700, .block = 7}, 2,
+  SharedParameters store = SharedParameters::of_store(device, {.parameters = 700, .block = 7}, 2,
                                                       std::vector<float>(700, 2.5F), true);
   MachineDevice<CpuMachine> elsewhere{CpuMachine()};  // as another process has it
-  SharedDeviceStore other = SharedDeviceStore::attach(elsewhere, ::dup(store.fd()), 1);
+  SharedParameters other = SharedParameters::attach(elsewhere, ::dup(store.fd()), 1);
   Worker(other.store(), 1).port->add(dense(700, 1), 1);
   EXPECT_THAT(testing::read_all(store.store()), Each(3.5F));
 }

@@ -57,10 +57,10 @@ TEST_F(HostQueues, HandOutNoMixture) {
 }
 
 TEST_F(HostQueues, CarryUpdatesFromAnyWorkerToAnyOfAnotherProcess) {
-  SharedDeviceQueues queues =
-      SharedDeviceQueues::create(device, 3, 2, std::vector<float>{1, 2}, true);
+  SharedParameters queues =
+      SharedParameters::of_queues(device, 3, 2, std::vector<float>{1, 2}, true);
   MachineDevice<CpuMachine> elsewhere{CpuMachine()};  // as another process has it
-  SharedDeviceQueues others = SharedDeviceQueues::attach(elsewhere, ::dup(queues.fd()), 1);
+  SharedParameters others = SharedParameters::attach(elsewhere, ::dup(queues.fd()), 1);
   EXPECT_EQ(others.queues().shape().parameters, 2U);
   EXPECT_EQ(others.queues().shape().slots, 2);
   for (int from = 0; from < 3; ++from) {
@@ -138,7 +138,7 @@ TEST_F(HostQueues, OfTooMuchMemoryAreRefusedWithWhatNeedsIt) {
 
 TEST_F(HostQueues, AreNotFoundInOtherMemory) {
   const SharedMemory memory = SharedMemory::create_large(4096, "a test");
-  EXPECT_THROW(SharedDeviceQueues::attach(device, ::dup(memory.fd()), 1), SharedMemoryError);
+  EXPECT_THROW(SharedParameters::attach(device, ::dup(memory.fd()), 1), SharedMemoryError);
 }
 
 }  // namespace

@@ -54,9 +54,9 @@ class SlowdownForms : public ::testing::TestWithParam<const char*> {
     config.iteration_us = kIterationUs;
     set_field(config.slowdown, GetParam(), "slowdown");
     const RunBoard board = RunBoard::create(config);
-    SharedDeviceStore store =
-        SharedDeviceStore::create(store_device(Backend::kCpu), {.parameters = 1}, workload.workers,
-                                  std::vector<float>{0}, false);
+    SharedParameters store =
+        SharedParameters::of_store(store_device(Backend::kCpu), {.parameters = 1}, workload.workers,
+                                   std::vector<float>{0}, false);
     std::vector<std::int64_t> times;
     for (int worker = 0; worker < workload.workers; ++worker) {
       testing::CountingStepper stepper;

@@ -146,7 +146,7 @@ class WorkerLoopTest : public ::testing::Test {
   static constexpr int kOther = 7;
 
   RunBoard board = RunBoard::create(config());
-  SharedDeviceStore store = SharedDeviceStore::create(
+  SharedParameters store = SharedParameters::of_store(
       store_device(Backend::kCpu), {.parameters = 1}, kOther + 1, std::vector<float>{0}, false);
   CountingStepper stepper;
   ScriptedCoordinator coordinator;
@@ -810,7 +810,7 @@ TEST(WorkerLoops, TrainTogetherWithinTheBoundAndLearn) {
   std::vector<float> parameters(workload->layout().parameters);
   workload->initialize(parameters);
   const double before = workload->evaluate(parameters);
-  SharedDeviceStore store = SharedDeviceStore::create(
+  SharedParameters store = SharedParameters::of_store(
       store_device(Backend::kCpu), workload->layout(), kWorkers, parameters, false);
   const RunBoard board = RunBoard::create(config);
   SspHub hub(kWorkers, 2);
@@ -881,7 +881,7 @@ TEST(WorkerLoops, TheStoreHoldsExactlyTheAcceptedUpdates) {
   config.iterations = 300;
   set_field(config.slowdown, "none", "slowdown");
   const RunBoard board = RunBoard::create(config);
-  SharedDeviceStore store = SharedDeviceStore::create(
+  SharedParameters store = SharedParameters::of_store(
       store_device(Backend::kCpu), {.parameters = 1}, kWorkers, std::vector<float>{0}, false);
   std::deque<MoodyCoordinator> coordinators;
   for (std::uint64_t seed = 0; seed < kWorkers; ++seed) coordinators.emplace_back(seed);
