@@ -452,8 +452,10 @@ std::optional<std::int64_t> minibatches_max(const Options& options) {
       const auto peers = peer_policy(policy);
       if (peers) of_an_iteration = std::max(of_an_iteration, peers->every);
     }
-    const bool is_shared = options.budget == Budget::kShared;
-    most = options.iterations * of_an_iteration * (is_shared ? options.workload.workers : 1);
+    const int workers = options.budget == Budget::kShared ? options.workload.workers : 1;
+    const double all =
+        static_cast<double>(options.iterations) * static_cast<double>(of_an_iteration) * workers;
+    most = static_cast<std::int64_t>(std::min(all, 1e18));
   }
   if (options.seconds_max == 0) return most;
   double shortest_us = options.iteration_ms * 1e3;

@@ -313,6 +313,9 @@ TEST_F(OptionsTest, TheRateAndWhatBecomesOfUpdates) {
   std::vector<const char*> twice = each;
   twice.back() = "notify_ack:ring,every=2";
   EXPECT_THAT(error(twice), HasSubstr("the rate has come to 0 by minibatch 120; allowed"));
+  EXPECT_THAT(error({"--decay", "0.9/5", "--max-iterations", "1000000000", "--policy",
+                     "notify_ack:ring,every=1000000000"}),
+              HasSubstr("by minibatch 1000000000000000000;"));
   EXPECT_EQ(parse({"--workload", "svm"}).options.workload.momentum, 0);
   EXPECT_EQ(parse({"--workload", "svm", "--momentum", "0.9"}).options.workload.momentum, 0.9);
   EXPECT_EQ(parse({"--workload", "cnn"}).options.workload.momentum, 0.9);
