@@ -9,6 +9,7 @@
 
 #include "cluster_world.h"
 #include "tests/support/property_runs.h"
+#include "violation.h"
 
 namespace syncd::simulation {
 namespace {
