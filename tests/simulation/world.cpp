@@ -35,15 +35,18 @@ class World {
     next_fault();
     agenda_.at(calm_at_, [this] { become_calm(); });
     while (!over()) {
-      require(agenda_.step(), "nothing is left to happen: " + describe());
-      require(++events_ < kEventsMax, "no end after many events: " + describe());
-      require(agenda_.now() < calm_at_ + kCalmMax, "no end in calm: " + describe());
+      if (!agenda_.step()) stuck("nothing is left to happen");
+      if (++events_ >= kEventsMax) stuck("no end after many events");
+      if (agenda_.now() >= calm_at_ + kCalmMax) stuck("no end in calm");
     }
     finish();
     return {checks_.counts(), events_, agenda_.now(), fingerprint()};
   }
 
  private:
+  [[noreturn]] void stuck(const char* why) const {
+    throw Violation(std::string(why) + ": " + describe());
+  }
   void print(const std::string& what) const {
     std::printf("%12.3f %s\n", static_cast<double>(agenda_.now()) / kMs, what.c_str());
   }
@@ -270,10 +273,13 @@ class World {
 
   bool over() const {
     if (!calm_ || daemon_ == nullptr || !daemon_->idle()) return false;
-    const bool stranded = is_stranded();
-    return std::all_of(clients_.begin(), clients_.end(), [stranded](const auto& client) {
-      return client->finished() || (stranded && client->running() && client->waits_to_start());
-    });
+    bool finished = true;
+    for (const auto& client : clients_) {
+      finished = finished && client->finished();
+      if (client->finished() || (client->running() && client->waits_to_start())) continue;
+      return false;
+    }
+    return finished || is_stranded();
   }
 
   // Those who were away when the others finished and left have made a new job by joining, and wait
