@@ -33,8 +33,8 @@ void Checks::on_log(const LogLine& line) {
   trace_(said);
 }
 
-void Checks::count(const std::string& what) {
-  ++counts_[what];
+void Checks::count(const std::string& what, std::uint64_t times) {
+  counts_[what] += times;
   if (trace_) trace_(what);
 }
 
@@ -44,6 +44,13 @@ void Checks::on_records(const std::vector<Record>& records) {
     if (trace_) trace_("  " + text(record) + " of job " + std::to_string(record.job));
     apply(record);
   }
+}
+
+void Checks::on_push(const wire::Push& push) {
+  const wire::WorkerRef& worker = push.worker;
+  const bool is_new =
+      sent_.insert({worker.job, worker.rank, worker.incarnation, push.iteration}).second;
+  if (!is_new) count("push sent again");
 }
 
 void Checks::apply(const Record& record) {
@@ -94,6 +101,7 @@ void Checks::apply(const Record& record) {
       return;
     case RecordKind::kWorkerLeft:
     case RecordKind::kWorkerLost:
+      member.is_leaving = is_shared_ && (member.takes_part || member.is_leaving);
       member.takes_part = false;
       member.gone = true;
       note_gone(names_[{record.job, static_cast<Rank>(record.rank)}]);
@@ -108,6 +116,38 @@ void Checks::apply(const Record& record) {
     default:
       return;
   }
+}
+
+void Checks::on_committed(const std::vector<Record>& records) {
+  for (const Record& record : records) {
+    const std::pair key(record.job, static_cast<Rank>(record.rank));
+    if (record.kind == RecordKind::kJobStopped) {
+      for (const auto& [other, life] : lives_) {
+        if (other.first == record.job) ++ends_[life.first];
+      }
+      std::erase_if(lives_, [&](const auto& item) { return item.first.first == record.job; });
+    }
+    const bool joins = record.kind == RecordKind::kWorkerJoined;
+    const bool goes =
+        record.kind == RecordKind::kWorkerLeft || record.kind == RecordKind::kWorkerLost;
+    const auto life = lives_.find(key);
+    if (life != lives_.end() && (goes || (joins && life->second.second != record.incarnation))) {
+      ++ends_[life->second.first];
+      lives_.erase(life);
+    }
+    if (joins) lives_[key] = {record.name, record.incarnation};
+    const auto member = members_.find(key);
+    if (!goes || member == members_.end()) continue;
+    if (member->second.incarnation == record.incarnation) member->second.is_leaving = false;
+  }
+}
+
+void Checks::on_outcome(const std::string& name, const std::string& call, Status status) {
+  ++counts_[call + " " + std::string(status_name(status))];
+  if (trace_) trace_(name + ": " + call + " " + std::string(status_name(status)));
+  if (!is_shared_ || status != Status::kFenced) return;
+  require(++told_of_end_[name] <= ends_[name],
+          name + " is told of its end, which is not committed");
 }
 
 bool Checks::is_in_latest_round(const Record& record) const {
@@ -145,6 +185,8 @@ void Checks::on_granted(const wire::WorkerRef& worker, const wire::Granted& gran
   if ((granted.flags & wire::kStepStop) != 0) return;
   // A life that has gone on elsewhere may be told of its end only.
   if (worker.incarnation != member.incarnation) return;
+  // One that waited for a commit may come after its life's end.
+  if (is_shared_ && member.gone) return;
   require(started_.contains(worker.job),
           "rank " + std::to_string(worker.rank) + " is granted an iteration of a job that waits");
   require(granted.iteration >= member.granted,
@@ -219,7 +261,7 @@ void Checks::check_staleness(JobId job, Rank rank, const Member& member) const {
   const Clock ahead = member.granted - member.base;
   std::size_t behind = 0;
   for (const auto& [key, other] : members_) {
-    if (key.first != job || !other.takes_part) continue;
+    if (key.first != job || !(other.takes_part || other.is_leaving)) continue;
     if (ahead - (other.clock - other.base) <= *rule.bound || ++behind <= rule.backup) continue;
     throw Violation("under " + rule.policy + " rank " + std::to_string(rank) +
                     " is granted iteration " + std::to_string(member.granted) + " while rank " +
@@ -232,7 +274,10 @@ void Checks::check_staleness(JobId job, Rank rank, const Member& member) const {
 void Checks::on_advised(const wire::WorkerRef& worker, std::int64_t iteration) {
   ++counts_["advised"];
   const auto granted = granted_.find({worker.job, worker.rank, worker.incarnation});
-  require(granted != granted_.end() && granted->second == iteration,
+  const bool is_ahead = granted == granted_.end() || granted->second < iteration;
+  // A grant that waits for a commit may be overtaken (effects.h). The client ignores the advice.
+  if (is_shared_ && is_ahead) return count("advice overtakes its grant");
+  require(!is_ahead && granted->second == iteration,
           "rank " + std::to_string(worker.rank) + " is to drop iteration " +
               std::to_string(iteration) + ", which it is not in");
   advised_.insert({worker.rank, iteration});
@@ -334,6 +379,7 @@ void Checks::check_recovery(const Disk& disk, const EngineOptions& options) {
     const std::vector<Record> records = disk.history(id);
     JobSnapshot stored;
     if (!disk.snapshot(id, stored)) continue;
+    require(stored.sequence <= records.size(), "a snapshot is ahead of its job's records");
     Engine from_all(options);
     Engine from_snapshot(options);
     std::string error;

@@ -18,6 +18,7 @@
 //  - All who are in a round are told the same of it, also by another daemon; it has as many members
 //    as the policy allows. Nobody trains in a round when a later one begins, unless its job has
 //    given it up, or let it go, since.
+//  - With a shared store: nobody is told of its end before that is committed.
 //  - The engine that comes of a snapshot and the records after it is the one that comes of all
 //    records.
 #pragma once
@@ -34,6 +35,7 @@
 
 #include "client.h"
 #include "daemon.h"
+#include "disk.h"
 
 namespace syncd::simulation {
 
@@ -52,17 +54,25 @@ class Checks final : public DaemonWatcher, public ClientWatcher {
  public:
   // `policies`: those that the job may have, the first of them at first.
   // `repeats`: a new life may do the iteration over that the one before has pushed.
+  // `is_shared`: another daemon may go on from what is committed, so that a worker counts for the
+  // bounds of others until on_committed() says that it has gone.
   // `trace`: where to say what happens; empty: nowhere.
-  Checks(std::vector<Rule> policies, bool repeats, std::function<void(const std::string&)> trace)
-      : rules_(std::move(policies)), repeats_(repeats), trace_(std::move(trace)) {}
+  Checks(std::vector<Rule> policies, bool repeats, bool is_shared,
+         std::function<void(const std::string&)> trace)
+      : rules_(std::move(policies)),
+        repeats_(repeats),
+        is_shared_(is_shared),
+        trace_(std::move(trace)) {}
 
   // DaemonWatcher
   void on_records(const std::vector<Record>& records) override;
+  void on_push(const wire::Push& push) override;
   void on_granted(const wire::WorkerRef& worker, const wire::Granted& granted) override;
   void on_view_granted(const wire::WorkerRef& worker, const wire::ViewGranted& granted) override;
   void on_advised(const wire::WorkerRef& worker, std::int64_t iteration) override;
   void on_waits(const wire::WorkerRef& worker, const Explanation& why) override;
   void on_log(const LogLine& line) override;
+  void on_sends() override {}
 
   // ClientWatcher
   void on_acknowledged(std::uint32_t rank, std::int64_t iteration) override;
@@ -72,11 +82,9 @@ class Checks final : public DaemonWatcher, public ClientWatcher {
   void on_dropped(std::uint32_t rank, std::int64_t iteration) override;
   void on_members(const std::string& name, const wire::ViewReply& view) override;
   void on_trains(const std::string& name, std::uint64_t round) override;
-  void on_outcome(const std::string& name, const std::string& call, Status status) override {
-    ++counts_[call + " " + std::string(status_name(status))];
-    if (trace_) trace_(name + ": " + call + " " + std::string(status_name(status)));
-  }
+  void on_outcome(const std::string& name, const std::string& call, Status status) override;
 
+  void on_committed(const std::vector<Record>& records);
   // The daemon died: what is known of the job is what the disk has.
   void on_restart(const Disk& disk);
   // A power cut may have taken what was acknowledged without a promise (mode `fast`), and such
@@ -91,7 +99,7 @@ class Checks final : public DaemonWatcher, public ClientWatcher {
   // when it came back.
   bool leaves_outside() const { return leaves_outside_; }
 
-  void count(const std::string& what);
+  void count(const std::string& what, std::uint64_t times = 1);
   // How often what happened.
   const std::map<std::string, std::uint64_t>& counts() const { return counts_; }
 
@@ -101,6 +109,7 @@ class Checks final : public DaemonWatcher, public ClientWatcher {
     Clock clock = 0, base = 0;
     Iteration granted = kNoIteration;
     bool takes_part = false;  // has been granted something in this life, and has not gone
+    bool is_leaving = false;  // with a shared store: has gone, which is not committed
     bool gone = false;
     bool returned = false;  // to a job that reassembles
   };
@@ -114,6 +123,7 @@ class Checks final : public DaemonWatcher, public ClientWatcher {
 
   const std::vector<Rule> rules_;
   const bool repeats_;
+  const bool is_shared_;
   std::function<void(const std::string&)> trace_;
   std::map<std::pair<JobId, Rank>, Member> members_;
   std::set<JobId> started_;
@@ -125,11 +135,17 @@ class Checks final : public DaemonWatcher, public ClientWatcher {
   std::map<std::tuple<JobId, Rank, Incarnation>, Iteration> granted_;
   std::set<std::pair<std::uint32_t, std::int64_t>> advised_;
   std::multiset<std::pair<std::uint32_t, std::int64_t>> acknowledged_;
+  std::set<std::tuple<JobId, Rank, Incarnation, Iteration>> sent_;  // pushes
   std::map<std::uint32_t, std::set<std::int64_t>> published_;
   // Of rounds, by their numbers, which do not begin anew in another job of the name.
   std::map<std::uint64_t, std::vector<ViewMember>> rounds_;          // recorded
   std::map<std::uint64_t, std::vector<ViewMember>> granted_rounds_;  // of all lives of the daemon
   std::map<std::pair<JobId, Rank>, std::string> names_;
+  // With a shared store, what is committed: the name and the incarnation of every life that has not
+  // ended, how many lives of each name have, and of how many ends it was told.
+  std::map<std::pair<JobId, Rank>, std::pair<std::string, Incarnation>> lives_;
+  std::map<std::string, std::uint64_t> ends_;
+  std::map<std::string, std::uint64_t> told_of_end_;
   std::map<std::string, std::uint64_t> gone_in_;   // the latest round when it left or was lost
   std::map<std::string, std::uint64_t> training_;  // processes, and the round that they are in
   bool leaves_outside_ = false;

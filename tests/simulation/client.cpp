@@ -54,7 +54,11 @@ void Client::start() {
   born_ = agenda_.now();
   alive_ = std::make_shared<bool>(true);
   client::SessionOptions options;
-  options.link.endpoints = {"simulated"};
+  options.link.endpoints.clear();
+  for (std::size_t i = 0; i < plan_.daemons; ++i) {
+    options.link.endpoints.push_back("simulated" + std::to_string(i));
+  }
+  options.link.several_daemons = plan_.daemons > 1;
   options.link.client_name = "simulation";
   options.link.seed = random_.next();
   options.reconnect_timeout_us = random_.one_in(3) ? 2'000'000 : 60'000'000;
@@ -93,6 +97,12 @@ std::size_t Client::unfinished() const {
   return static_cast<std::size_t>(
       std::count_if(trainers_.begin(), trainers_.end(),
                     [](const Trainer& trainer) { return trainer.phase != Phase::kDone; }));
+}
+
+bool Client::waits() const {
+  return std::ranges::any_of(trainers_, [](const Trainer& trainer) {
+    return trainer.phase == Phase::kBegin && trainer.op != 0;
+  });
 }
 
 bool Client::waits_to_start() const {
@@ -180,7 +190,7 @@ void Client::follow_wish() {
   connection_ = 0;
   connected_ = false;
   number_ = wish.number;
-  if (wish.up) connection_ = network_.connect(*this, host_);
+  if (wish.up) connection_ = network_.connect(*this, host_, wish.endpoint);
 }
 
 void Client::pump() {

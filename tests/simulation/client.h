@@ -41,6 +41,7 @@ struct TrainerPlan {
   bool decentralized = false;
   bool compute_first = false;  // serial order, NOTIFY-ACK
   bool acknowledges = false;   // NOTIFY-ACK
+  std::size_t daemons = 1;     // more: the members of a cluster, of which one serves
   bool rounds = false;         // gather: it trains in rounds, of as many iterations as it has left
   std::int64_t iterations = 10;
   Micros iteration_us = 20'000;   // about
@@ -58,6 +59,8 @@ class Client final : public Endpoint {
   void kill(bool silent);
   bool running() const { return session_ != nullptr; }
   bool finished() const;
+  // One of its workers waits for the answer to a begin.
+  bool waits() const;
   // Its workers that have not finished have joined and ask to begin.
   bool waits_to_start() const;
   void freeze(Micros until) { frozen_until_ = until; }

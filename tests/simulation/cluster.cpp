@@ -1,6 +1,7 @@
 // See cluster.h.
 #include "cluster.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "violation.h"
@@ -52,6 +53,15 @@ void Cluster::append(std::size_t member) {
   agenda_.in(random_.between(0, kMillisecond), [this, &m, life = m.life] {
     if (m.life != life || !m.is_up) return;
     when_running(m, [this, &m] { turn(m); });
+  });
+}
+
+void Cluster::depose(std::size_t member) {
+  Member& m = members_[member];
+  agenda_.in(0, [this, &m, life = m.life] {
+    if (m.life != life || !m.is_up) return;
+    stop_leading(m);
+    start(m);
   });
 }
 
@@ -113,8 +123,11 @@ void Cluster::crash(Member& m) {
 
 void Cluster::trouble() {
   if (is_calm_) return;
-  Member& m = random_.pick(members_);
-  const Micros span = random_.between(kSecond / 10, 2 * kLease);
+  // What happens to the one that leads matters most.
+  const auto leader =
+      std::ranges::find_if(members_, [this](const Member& m) { return m.is_up && serves(m); });
+  Member& m = leader != members_.end() && random_.one_in(2) ? *leader : random_.pick(members_);
+  const Micros span = random_.between(kSecond / 10, 3 * kLease);
   switch (random_.below(9)) {
     case 0:
       if (m.is_up) crash(m);
@@ -158,7 +171,9 @@ void Cluster::expire() {
 
 void Cluster::when_running(Member& m, std::function<void()> action) {
   if (agenda_.now() >= m.frozen_until) return action();
-  agenda_.at(m.frozen_until, [this, &m, life = m.life, action = std::move(action)] {
+  // Threads wake up in any order.
+  const Micros wakes_at = m.frozen_until + random_.between(0, 5 * kMillisecond);
+  agenda_.at(wakes_at, [this, &m, life = m.life, action = std::move(action)] {
     if (m.life == life && m.is_up) when_running(m, action);
   });
 }
@@ -431,11 +446,11 @@ void Cluster::on_change() {
 void Cluster::check_grants() const {
   for (const Member& m : members_) {
     if (!m.is_up || agenda_.now() < m.frozen_until || !serves(m)) continue;
-    require(holds_key(m), m.name + " may grant and does not hold the key");
+    if (!holds_key(m)) throw Violation(m.name + " may grant and does not hold the key");
     const std::size_t known = m.log->tail().index;
-    require(chain_.size() == known ||
-                (chain_.size() == known + 1 && chain_.back().term == m.leadership->term()),
-            m.name + " may grant and does not know what is committed");
+    const bool has_all = chain_.size() == known ||
+                         (chain_.size() == known + 1 && chain_.back().term == m.leadership->term());
+    if (!has_all) throw Violation(m.name + " may grant and does not know what is committed");
   }
 }
 

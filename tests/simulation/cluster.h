@@ -66,7 +66,7 @@ class Replica {
   virtual void stop_leading() = 0;
   // While it leads, each time that the log may have come further.
   virtual void settle() = 0;
-  // The first entry that snapshots in etcd do not cover.
+  // While it leads, the first entry that snapshots in etcd do not cover.
   virtual cluster::Index covered_before() = 0;
   // It hands the shard over: takes nothing more from clients, and is idle once all that it took is
   // in the log.
@@ -92,7 +92,6 @@ class Cluster {
 
   const cluster::ShardKeys& keys() const { return keys_; }
   const test::ModelEtcd& etcd() const { return etcd_; }
-  const std::vector<Link>& chain() const { return chain_; }
   ClusterFigures& figures() { return figures_; }
   // Called when etcd has taken an entry.
   std::function<void(const Link&)> on_entry;
@@ -106,6 +105,8 @@ class Cluster {
   bool holds_key(std::size_t member) const;
   // It has given its log something.
   void append(std::size_t member);
+  // It has found that it may not answer any more: its process starts anew.
+  void depose(std::size_t member);
   // Lets it do something when it runs, in the same life of its process.
   void when_running(std::size_t member, std::function<void()> action) {
     when_running(members_[member], std::move(action));

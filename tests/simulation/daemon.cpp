@@ -38,8 +38,8 @@ class Daemon::WatchedStore final : public test::ForwardingStore {
   Ticket seen_ = 0;
 };
 
-Daemon::Daemon(Agenda& agenda, test::Random& random, Network& network, Disk& disk, Options options,
-               DaemonWatcher& watcher)
+Daemon::Daemon(Agenda& agenda, test::Random& random, Network& network, const OpenStore& open,
+               Options options, DaemonWatcher& watcher)
     : agenda_(agenda),
       random_(random),
       network_(network),
@@ -55,8 +55,7 @@ Daemon::Daemon(Agenda& agenda, test::Random& random, Network& network, Disk& dis
       });
     });
   };
-  store_ = std::make_unique<WatchedStore>(
-      std::make_unique<SimStore>(agenda, disk, random, options_.mode, awake), watcher);
+  store_ = std::make_unique<WatchedStore>(open(awake), watcher);
   server::Core::Host& host = *this;
   core_ = std::make_unique<server::Core>(options_.engine, *store_, host, kAnswersAtOnce);
   server::Core::Recovered recovered;
@@ -67,13 +66,13 @@ Daemon::Daemon(Agenda& agenda, test::Random& random, Network& network, Disk& dis
   require(core_->recover(go_on_from, recovered, error), "the daemon does not recover: " + error);
   store_->start([this](const store::CommitReport& report) { core_->report(report); });
   require(core_->declare_job(options_.job, error), "the job is refused: " + error);
-  network_.listen(this);
+  network_.listen(options_.address, this);
   end_turn();
 }
 
 Daemon::~Daemon() {
   *alive_ = false;
-  network_.listen(nullptr);
+  network_.listen(options_.address, nullptr);
   for (const auto& [connection, session] : sessions_) network_.close(connection, false, silent_);
 }
 
@@ -90,6 +89,7 @@ void Daemon::later(Micros span, std::function<void()> what) {
 // ---- What comes in, in its order, also where the loop stands still for a while.
 
 void Daemon::input(std::function<void()> what) {
+  if (deposed_) return;
   inputs_.push_back(std::move(what));
   handle_inputs();
 }
@@ -102,7 +102,7 @@ void Daemon::handle_inputs() {
     });
     return;
   }
-  while (!inputs_.empty() && agenda_.now() >= frozen_until_) {
+  while (!inputs_.empty() && agenda_.now() >= frozen_until_ && !deposed_) {
     const auto what = std::move(inputs_.front());
     inputs_.pop_front();
     what();
@@ -178,6 +178,8 @@ bool Daemon::on_message(ConnectionKey connection, Session& session, wire::Messag
         begins(session, message.id, arrive->worker);
       } else if (const auto* cancel = std::get_if<wire::CancelBegin>(&message.body)) {
         no_longer_waits(cancel->worker);
+      } else if (const auto* push = std::get_if<wire::Push>(&message.body)) {
+        watcher_.on_push(*push);
       }
       core_->on_request({{connection, message.id}, std::move(message.body)});
       return true;
@@ -287,7 +289,19 @@ void Daemon::end_turn_soon() {
   });
 }
 
+// Its process ends at once if not.
+bool Daemon::may_answer() {
+  if (deposed_) return false;
+  if (!options_.may_answer || options_.may_answer()) return true;
+  deposed_ = true;
+  options_.on_deposed(!core_->idle() || std::ranges::any_of(sessions_, [](const auto& item) {
+    return !item.second.out.empty();
+  }));
+  return false;
+}
+
 void Daemon::end_turn() {
+  if (!may_answer()) return;
   core_->end_turn();
   for (const auto& [worker, granted] : std::exchange(granted_, {})) {
     watcher_.on_granted(worker, granted);
@@ -299,7 +313,9 @@ void Daemon::end_turn() {
     watcher_.on_advised(notice.worker, notice.iteration);
   }
   for (auto& [connection, session] : sessions_) {
-    if (!session.out.empty()) network_.send(connection, false, std::exchange(session.out, {}));
+    if (session.out.empty()) continue;
+    watcher_.on_sends();
+    network_.send(connection, false, std::exchange(session.out, {}));
   }
   // Where a timer is due, it comes before any question.
   if (++turns_ % kAskEvery == 0 && core_->idle() && !draining_ && core_->next_deadline() > now()) {
@@ -342,12 +358,13 @@ void Daemon::arm_timer() {
 void Daemon::stop() {
   if (draining_) return;
   draining_ = true;
-  network_.listen(nullptr);
+  network_.listen(options_.address, nullptr);
   core_->shutdown("the simulation wants it");
   end_turn();
   // As the server does: when nothing waits for the disk any more, or after a while.
   const auto check = std::make_shared<std::function<void(int)>>();
   *check = [this, weak = std::weak_ptr(check)](int left) {
+    if (deposed_) return;
     if (!core_->idle() && left > 0) {
       const auto again = weak.lock();
       later(kDrainCheckUs, [again, left] { (*again)(left - 1); });

@@ -1,5 +1,5 @@
-// One life of the daemon in the simulated world: its own core, sessions and codec, between a
-// simulated network, disk and clock. What a libuv loop does beside that, turns and timers, is done
+// One life of a daemon in the simulated world: its own core, sessions and codec, between a
+// simulated network, store and clock. What a libuv loop does beside that, turns and timers, is done
 // here from the agenda. One thread.
 #pragma once
 
@@ -16,7 +16,6 @@
 #include "agenda.h"
 #include "daemon/edge/net/session.h"
 #include "daemon/edge/server/core.h"
-#include "disk.h"
 #include "network.h"
 #include "proto/wire/wire.h"
 #include "tests/support/random.h"
@@ -29,6 +28,8 @@ class DaemonWatcher {
   virtual ~DaemonWatcher() = default;
   // The records of a turn, before any answer of it has left.
   virtual void on_records(const std::vector<Record>& records) = 0;
+  // A client has sent a push, for the first time or again.
+  virtual void on_push(const wire::Push& push) = 0;
   // A worker asked to begin and is granted; after the records of its turn.
   virtual void on_granted(const wire::WorkerRef& worker, const wire::Granted& granted) = 0;
   // The same of a round, or of another view.
@@ -38,6 +39,8 @@ class DaemonWatcher {
   // Between turns: why a worker that asked to begin has no answer yet.
   virtual void on_waits(const wire::WorkerRef& worker, const Explanation& why) = 0;
   virtual void on_log(const LogLine& line) = 0;
+  // Something leaves for clients now.
+  virtual void on_sends() = 0;
 };
 
 class Daemon final : public Endpoint, private server::Core::Host {
@@ -49,11 +52,18 @@ class Daemon final : public Endpoint, private server::Core::Host {
     bool one_request_a_turn = false;
     Micros wall_clock_offset_us = 0;
     Micros idle_timeout_us = 5'000'000;
+    std::size_t address = 0;
+    // Of a cluster's member: whether it leads still, asked before anything leaves; null: always. If
+    // not, `on_deposed` is called, and nothing is done any more. `has_answers`: that never leave.
+    std::function<bool()> may_answer = {};
+    std::function<void(bool has_answers)> on_deposed = {};
   };
+  // Opens the store; `awake` is to be called when the loop is to look at what was reported.
+  using OpenStore = std::function<std::unique_ptr<store::Store>(std::function<void()> awake)>;
 
-  // Recovers from the disk and listens. Throws Violation if it cannot.
-  Daemon(Agenda& agenda, test::Random& random, Network& network, Disk& disk, Options options,
-         DaemonWatcher& watcher);
+  // Recovers from the store and listens. Throws Violation if it cannot.
+  Daemon(Agenda& agenda, test::Random& random, Network& network, const OpenStore& open,
+         Options options, DaemonWatcher& watcher);
   // As SIGKILL, or, if lose_power() was called, as a power cut of its machine.
   ~Daemon() override;
   void lose_power() { silent_ = true; }
@@ -99,6 +109,7 @@ class Daemon final : public Endpoint, private server::Core::Host {
   void drop(ConnectionKey connection, bool by_peer);
   void end_turn_soon();
   void end_turn();
+  bool may_answer();
   void ask_who_waits();
   void arm_timer();
   void begins(Session& session, RequestId request, const wire::WorkerRef& worker);
@@ -127,6 +138,7 @@ class Daemon final : public Endpoint, private server::Core::Host {
   bool draining_ = false;
   bool done_ = false;
   bool silent_ = false;
+  bool deposed_ = false;
   Micros armed_ = kNever;
   std::uint64_t timer_ = 0;
   RequestId operator_request_ = 0;

@@ -26,13 +26,14 @@ constexpr Micros kCommitRetryUs = 100'000;  // of a commit that failed
 
 // ---- Disk
 
-void Disk::put(std::map<JobId, Job>& jobs, Write write) {
+void Disk::put(State& state, Write write) {
   for (auto& [key, bytes] : write.records) {
-    const bool is_new = jobs[key.first].records.emplace(key.second, std::move(bytes)).second;
+    const bool is_new = state.jobs[key.first].records.emplace(key.second, std::move(bytes)).second;
     require(is_new, "record " + std::to_string(key.second) + " of job " +
                         std::to_string(key.first) + " was written twice");
   }
-  for (auto& [job, bytes] : write.snapshots) jobs[job].snapshot = std::move(bytes);
+  for (auto& [job, bytes] : write.snapshots) state.jobs[job].snapshot = std::move(bytes);
+  if (!write.stamp.empty()) state.stamp = std::move(write.stamp);
 }
 
 void Disk::write(Write write, bool sync) {
@@ -52,18 +53,20 @@ void Disk::cut_power(test::Random& random) {
 
 std::vector<JobId> Disk::jobs() const {
   std::vector<JobId> ids;
-  for (const auto& [id, job] : visible_) ids.push_back(id);
+  for (const auto& [id, job] : visible_.jobs) ids.push_back(id);
   return ids;
 }
 
-std::vector<Record> Disk::history(JobId job) const {
+std::vector<Record> Disk::history(JobId job, Sequence after) const {
   std::vector<Record> records;
-  const auto found = visible_.find(job);
-  if (found == visible_.end()) return records;
-  for (const auto& [sequence, bytes] : found->second.records) {
-    require(sequence == records.size() + 1, "job " + std::to_string(job) + " has no record " +
-                                                std::to_string(records.size() + 1) + " but has " +
-                                                std::to_string(sequence));
+  const auto found = visible_.jobs.find(job);
+  if (found == visible_.jobs.end()) return records;
+  const std::map<Sequence, Bytes>& all = found->second.records;
+  for (auto at = all.upper_bound(after); at != all.end(); ++at) {
+    const auto& [sequence, bytes] = *at;
+    const Sequence due = after + records.size() + 1;
+    require(sequence == due, "job " + std::to_string(job) + " has no record " +
+                                 std::to_string(due) + " but has " + std::to_string(sequence));
     records.push_back(decode(bytes));
     require(records.back().sequence == sequence && records.back().job == job,
             "a record lies under another's key");
@@ -72,12 +75,42 @@ std::vector<Record> Disk::history(JobId job) const {
 }
 
 bool Disk::snapshot(JobId job, JobSnapshot& snapshot) const {
-  const auto found = visible_.find(job);
-  if (found == visible_.end() || found->second.snapshot.empty()) return false;
+  const auto found = visible_.jobs.find(job);
+  if (found == visible_.jobs.end() || found->second.snapshot.empty()) return false;
   std::string error;
   require(store::decode_snapshot(found->second.snapshot, snapshot, error),
           "a stored snapshot is damaged: " + error);
   return true;
+}
+
+bool Disk::load_each(const store::Store::TakeJob& take, std::string& error) const {
+  for (const JobId id : jobs()) {
+    store::RecoveredJob job;
+    JobSnapshot stored;
+    if (snapshot(id, stored)) job.snapshot = std::move(stored);
+    job.records = history(id, job.snapshot ? job.snapshot->sequence : 0);
+    if (!take(std::move(job), error)) return false;
+  }
+  return true;
+}
+
+Sequence Disk::last(JobId id) const {
+  JobSnapshot stored;
+  const Sequence covered = snapshot(id, stored) ? stored.sequence : 0;
+  const std::map<Sequence, Bytes>& records = job(id).records;
+  return records.empty() ? covered : std::max(covered, records.rbegin()->first);
+}
+
+Disk::Write to_write(const store::Batch& batch, store::RecordEncoder& encoder) {
+  Disk::Write write;
+  write.stamp = batch.stamp;
+  for (const Record& record : batch.records) {
+    write.records.push_back({{record.job, record.sequence}, copy(encoder.encode(record))});
+  }
+  for (const JobSnapshot& snapshot : batch.snapshots) {
+    write.snapshots.push_back({snapshot.created.job, copy(encoder.encode(snapshot))});
+  }
+  return write;
 }
 
 // ---- SimStore
@@ -97,35 +130,15 @@ SimStore::~SimStore() {
   if (committing_ > 0 && random_.one_in(2)) write_queued(committing_);
 }
 
-bool SimStore::load_each(const TakeJob& take, std::string& error) {
-  for (const JobId id : disk_.jobs()) {
-    store::RecoveredJob job;
-    job.records = disk_.history(id);
-    JobSnapshot snapshot;
-    if (disk_.snapshot(id, snapshot)) {
-      require(snapshot.sequence <= job.records.size(), "a snapshot is ahead of its job's records");
-      job.records.erase(job.records.begin(),
-                        job.records.begin() + static_cast<std::ptrdiff_t>(snapshot.sequence));
-      job.snapshot = std::move(snapshot);
-    }
-    if (!take(std::move(job), error)) return false;
-  }
-  return true;
-}
-
 bool SimStore::submit(Ticket ticket, store::Batch&& batch) {
   if (queue_.size() >= queue_max_) return false;
   require(queue_.empty() || ticket > queue_.back().ticket, "tickets do not rise");
   Queued queued;
   queued.ticket = ticket;
   queued.records = batch.records.size();
-  for (const Record& record : batch.records) {
-    queued.write.records.push_back({{record.job, record.sequence}, copy(encoder_.encode(record))});
-    queued.sync = queued.sync || is_synced_always(record.kind);
-  }
-  for (const JobSnapshot& snapshot : batch.snapshots) {
-    queued.write.snapshots.push_back({snapshot.created.job, copy(encoder_.encode(snapshot))});
-  }
+  queued.write = to_write(batch, encoder_);
+  queued.sync = std::ranges::any_of(
+      batch.records, [](const Record& record) { return is_synced_always(record.kind); });
   queue_.push_back(std::move(queued));
   if (committing_ == 0) start_commit();
   return true;

@@ -20,7 +20,7 @@ namespace syncd::simulation {
 
 using Bytes = std::vector<std::uint8_t>;
 
-// What survives the daemon.
+// What survives the daemon: what it has written, or a cluster's member its copy of the log.
 class Disk {
  public:
   struct Job {
@@ -29,6 +29,7 @@ class Disk {
   };
   // What one commit writes: everything or nothing of it is there after a crash.
   struct Write {
+    std::string stamp = {};  // of a copy, how far it has come; empty: as before
     std::vector<std::pair<std::pair<JobId, Sequence>, Bytes>> records;
     std::vector<std::pair<JobId, Bytes>> snapshots;
   };
@@ -38,22 +39,33 @@ class Disk {
   // What was not synced is lost from some write on.
   void cut_power(test::Random& random);
 
-  // Everything that was written, decoded. Throws Violation if something is damaged or a job's
+  // What was written after a sequence, decoded. Throws Violation if something is damaged or a job's
   // sequence has a gap.
-  std::vector<Record> history(JobId job) const;
+  std::vector<Record> history(JobId job, Sequence after = 0) const;
   std::vector<JobId> jobs() const;
   bool snapshot(JobId job, JobSnapshot& snapshot) const;
+  // Of all jobs what a store hands over when it is opened.
+  bool load_each(const store::Store::TakeJob& take, std::string& error) const;
+  const Job& job(JobId id) const { return visible_.jobs.at(id); }
+  Sequence last(JobId id) const;  // that it has, in a record or a snapshot
+  const std::string& stamp() const { return visible_.stamp; }
 
   Micros latency_us = 500;  // of a commit, about
   std::string error;        // empty, or why nothing can be written now
 
  private:
-  static void put(std::map<JobId, Job>& jobs, Write write);
+  struct State {
+    std::map<JobId, Job> jobs;
+    std::string stamp;
+  };
+  static void put(State& state, Write write);
 
-  std::map<JobId, Job> synced_;
+  State synced_;
   std::deque<Write> unsynced_;
-  std::map<JobId, Job> visible_;  // synced_ with unsynced_ on top
+  State visible_;  // synced_ with unsynced_ on top
 };
+
+Disk::Write to_write(const store::Batch& batch, store::RecordEncoder& encoder);
 
 // One life's store on a disk. Dies with its daemon, in the middle of a commit too.
 class SimStore final : public store::Store {
@@ -63,7 +75,9 @@ class SimStore final : public store::Store {
            std::function<void()> awake);
   ~SimStore() override;
 
-  bool load_each(const TakeJob& take, std::string& error) override;
+  bool load_each(const TakeJob& take, std::string& error) override {
+    return disk_.load_each(take, error);
+  }
   void start(store::CommitCallback callback) override { callback_ = std::move(callback); }
   bool submit(Ticket ticket, store::Batch&& batch) override;
   bool close(std::int64_t timeout_us, std::string& error) override;

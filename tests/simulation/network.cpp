@@ -19,31 +19,34 @@ Micros Network::delay() {
   return span;
 }
 
-// In the order of sending, and not while the host is cut off.
+// In the order of sending, and not while one of the two is cut off.
 Micros Network::arrival(Connection& connection, Side& to) {
   Micros at = agenda_.now() + delay();
-  const auto away = away_until_.find(connection.host);
-  if (away != away_until_.end() && away->second > agenda_.now()) at = away->second + delay();
+  const Micros away =
+      std::max(away_until_[connection.host], daemon_away_until_[connection.address]);
+  if (away > agenda_.now()) at = away + delay();
   to.last_at = std::max(to.last_at, at);
   return to.last_at;
 }
 
-ConnectionKey Network::connect(Endpoint& client, std::size_t host) {
+ConnectionKey Network::connect(Endpoint& client, std::size_t host, std::size_t address) {
   const ConnectionKey key = next_++;
   Connection& connection = connections_[key];
   connection.host = host;
+  connection.address = address;
   connection.client.endpoint = &client;
   agenda_.at(arrival(connection, connection.daemon), [this, key] {
     const auto found = connections_.find(key);
     if (found == connections_.end()) return;
     Connection& asked = found->second;
-    if (daemon_ == nullptr) {
+    Endpoint* daemon = daemons_[asked.address];
+    if (daemon == nullptr) {
       deliver(key, true, [key](Endpoint& endpoint) { endpoint.on_end(key, "connection refused"); });
       asked.reset = true;
       return;
     }
-    asked.daemon.endpoint = daemon_;
-    daemon_->on_open(key);
+    asked.daemon.endpoint = daemon;
+    daemon->on_open(key);
     deliver(key, true, [key](Endpoint& endpoint) { endpoint.on_open(key); });
   });
   return key;

@@ -1,5 +1,5 @@
 // Simulated connections: bytes arrive in order, in pieces, late, or not at all. A connection can be
-// cut, can go silent, and a client can be cut off from the daemon for a while. One thread.
+// cut, can go silent, and a client, or a daemon, can be cut off for a while. One thread.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace syncd::simulation {
 
 using ConnectionKey = std::uint64_t;  // never reused; 0: none
 
-// One end of all connections of the daemon, or of one client.
+// One end of all connections of a daemon, or of one client.
 class Endpoint {
  public:
   virtual ~Endpoint() = default;
@@ -29,11 +29,12 @@ class Network {
  public:
   Network(Agenda& agenda, test::Random& random) : agenda_(agenda), random_(random) {}
 
-  // Who listens; null: nobody, connections are refused.
-  void listen(Endpoint* daemon) { daemon_ = daemon; }
+  // Who listens at an address, of one daemon or of a cluster's members; null: nobody, connections
+  // are refused.
+  void listen(std::size_t address, Endpoint* daemon) { daemons_[address] = daemon; }
   // A client asks for a connection; it hears on_open() or on_end(), or nothing for as long as it is
   // cut off.
-  ConnectionKey connect(Endpoint& client, std::size_t host);
+  ConnectionKey connect(Endpoint& client, std::size_t host, std::size_t address);
   void send(ConnectionKey connection, bool from_client, std::vector<std::uint8_t> bytes);
   // One end closes, and hears of the connection no more; the other hears of it, after the bytes
   // that are under way, unless the end was `silent` (its machine has lost power).
@@ -43,8 +44,10 @@ class Network {
   // Both ends hear that it was reset, each at its time; what is under way then is lost.
   void cut(ConnectionKey connection);
   std::vector<ConnectionKey> open_connections() const;
-  // Nothing passes between the daemon and these hosts until then; what is under way comes later.
+  // Nothing passes between the daemons and this host, or between this daemon and all hosts, until
+  // then; what is under way comes later.
   void cut_off(std::size_t host, Micros until) { away_until_[host] = until; }
+  void cut_off_daemon(std::size_t address, Micros until) { daemon_away_until_[address] = until; }
 
   Micros latency_us = 200;         // about
   std::uint64_t stall_one_in = 0;  // 0: never; a packet that has to be sent again comes much later
@@ -56,6 +59,7 @@ class Network {
   };
   struct Connection {
     std::size_t host = 0;
+    std::size_t address = 0;
     Side client, daemon;
     bool reset = false;
   };
@@ -66,10 +70,11 @@ class Network {
 
   Agenda& agenda_;
   test::Random& random_;
-  Endpoint* daemon_ = nullptr;
+  std::map<std::size_t, Endpoint*> daemons_;
   ConnectionKey next_ = 1;
   std::map<ConnectionKey, Connection> connections_;
   std::map<std::size_t, Micros> away_until_;
+  std::map<std::size_t, Micros> daemon_away_until_;
 };
 
 }  // namespace syncd::simulation

@@ -15,6 +15,7 @@ constexpr const char* kUsage =
     "  --policy P   under this policy alone, one of those that --list prints (switches: many in "
     "turn)\n"
     "  --seed S     from this seed on; with --policy, and without the first two, that run alone\n"
+    "  --cluster    with the members of a cluster, not with one daemon\n"
     "  --trace      print what happens, in milliseconds of simulated time\n"
     "  --first      end with the seed that fails first\n"
     "  --list       print the policies\n";
@@ -25,15 +26,18 @@ int fail(const std::string& text) {
 }
 
 // False: it did not hold, and has said so.
-bool run(const Workload& workload, std::uint64_t seed, bool traced, SoakCounts& counts) {
+bool run(const Workload& workload, std::uint64_t seed, bool in_cluster, bool traced,
+         SoakCounts& counts) {
   try {
-    for (const auto& [what, count] : run_world(workload, seed, traced).counts)
-      counts[what] += count;
+    const Outcome outcome =
+        in_cluster ? run_cluster_world(workload, seed, traced) : run_world(workload, seed, traced);
+    for (const auto& [what, count] : outcome.counts) counts[what] += count;
     return true;
   } catch (const Violation& violation) {
-    std::printf("FAILED under %s, seed %llu: %s\n  soak --policy '%s' --seed %llu\n",
+    std::printf("FAILED under %s, seed %llu: %s\n  soak%s --policy '%s' --seed %llu\n",
                 workload.name.c_str(), static_cast<unsigned long long>(seed), violation.what(),
-                workload.name.c_str(), static_cast<unsigned long long>(seed));
+                in_cluster ? " --cluster" : "", workload.name.c_str(),
+                static_cast<unsigned long long>(seed));
     return false;
   }
 }
@@ -41,6 +45,7 @@ bool run(const Workload& workload, std::uint64_t seed, bool traced, SoakCounts& 
 int soak_main(int argc, char** argv) {
   SoakOptions options{.minutes = 0, .seed = 0};
   std::string policy;
+  bool in_cluster = false;
   bool traced = false;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
@@ -55,7 +60,9 @@ int soak_main(int argc, char** argv) {
       return 2;
     }
     if (taken > 0) continue;
-    if (flag == "--trace") {
+    if (flag == "--cluster") {
+      in_cluster = true;
+    } else if (flag == "--trace") {
       traced = true;
     } else if (flag == "--policy" && i + 1 < argc) {
       policy = argv[++i];
@@ -76,7 +83,7 @@ int soak_main(int argc, char** argv) {
   std::uint64_t failures = 0;
   return soak(options, failures, [&](std::uint64_t seed, SoakCounts& counts) {
     for (const Workload& workload : chosen) {
-      if (!run(workload, seed, traced, counts)) ++failures;
+      if (!run(workload, seed, in_cluster, traced, counts)) ++failures;
     }
     return chosen.size();
   });

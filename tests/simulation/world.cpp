@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 
+#include "members.h"
 #include "violation.h"
 
 namespace syncd::simulation {
@@ -17,18 +19,29 @@ constexpr std::uint64_t kEventsMax = 3'000'000;
 
 class World {
  public:
-  World(const Workload& workload, std::uint64_t seed, bool traced)
+  World(const Workload& workload, std::uint64_t seed, bool traced,
+        std::optional<ClusterMistake> in_cluster = {})
       : workload_(workload),
         random_(seed),
         network_(agenda_, random_),
-        checks_(workload.policies, workload.decentralized,
+        checks_(workload.policies, workload.decentralized, in_cluster.has_value(),
                 traced ? [this](const std::string& what) { print(what); }
                        : std::function<void(const std::string&)>()) {
+    if (in_cluster) {
+      members_ = std::make_unique<Members>(agenda_, random_, network_, disk_, checks_, *in_cluster);
+    }
     choose();
   }
 
   Outcome run() {
-    start_daemon();
+    if (members_) {
+      members_->is_awaited = [this] {
+        return std::ranges::any_of(clients_, [](const auto& client) { return client->waits(); });
+      };
+      members_->start(plan_.daemons, options_);
+    } else {
+      start_daemon();
+    }
     for (auto& client : clients_) {
       agenda_.in(static_cast<Micros>(random_.below(kSecond)), [&client] { client->start(); });
     }
@@ -36,10 +49,12 @@ class World {
     agenda_.at(calm_at_, [this] { become_calm(); });
     while (!over()) {
       if (!agenda_.step()) stuck("nothing is left to happen");
+      if (members_) members_->check();
       if (++events_ >= kEventsMax) stuck("no end after many events");
       if (agenda_.now() >= calm_at_ + kCalmMax) stuck("no end in calm");
     }
     finish();
+    if (members_) members_->count_figures();
     return {checks_.counts(), events_, agenda_.now(), fingerprint()};
   }
 
@@ -57,14 +72,15 @@ class World {
 
   // What this seed is about.
   void choose() {
-    TrainerPlan plan;
+    TrainerPlan& plan = plan_;
+    if (members_) plan.daemons = random_.one_in(3) ? 2 : 3;
     plan.decentralized = workload_.decentralized;
     plan.compute_first = workload_.compute_first;
     plan.acknowledges = workload_.acknowledges;
     plan.rounds = workload_.rounds;
-    plan.iteration_us = random_.between(2, 400) * kMs;
-    // About as long as there are faults.
-    calm_at_ = random_.between(1, 30) * kSecond;
+    plan.iteration_us = random_.between(members_ ? 50 : 2, 400) * kMs;
+    // About as long as there are faults. A take-over takes seconds.
+    calm_at_ = random_.between(members_ ? 10 : 1, 30) * kSecond;
     plan.iterations = std::clamp<std::int64_t>(2 * calm_at_ / plan.iteration_us, 5, 150);
     plan.slow_one_in = chance(2) ? 40 : 0;
     const int wanted = static_cast<int>(random_.between(workload_.workers_min, 7));
@@ -75,7 +91,11 @@ class World {
           std::make_unique<Client>(agenda_, random_, network_, checks_, host, here, plan));
       workers += here;
     }
-    options_.mode = chance(4) ? store::Mode::kFast : store::Mode::kDurable;
+    if (members_) {
+      options_.idle_timeout_us = Cluster::kLease;  // as server_options() in a cluster
+    } else {
+      options_.mode = chance(4) ? store::Mode::kFast : store::Mode::kDurable;
+    }
     const bool bounded = std::any_of(workload_.policies.begin(), workload_.policies.end(),
                                      [](const Rule& rule) { return rule.bound.has_value(); });
     options_.one_request_a_turn = bounded || chance(2);
@@ -109,7 +129,10 @@ class World {
     checks_.check_history(disk_);
     Checks::check_recovery(disk_, options_.engine);
     checks_.on_restart(disk_);
-    daemon_ = std::make_unique<Daemon>(agenda_, random_, network_, disk_, options_, checks_);
+    const auto open = [this](std::function<void()> awake) {
+      return std::make_unique<SimStore>(agenda_, disk_, random_, options_.mode, std::move(awake));
+    };
+    daemon_ = std::make_unique<Daemon>(agenda_, random_, network_, open, options_, checks_);
   }
 
   void end_daemon() {
@@ -140,11 +163,20 @@ class World {
     });
   }
 
+  // Who serves the clients; null: nobody.
+  Daemon* daemon() const { return members_ ? members_->leader() : daemon_.get(); }
   Client& any_client() { return *clients_[random_.below(clients_.size())]; }
 
   void fault() {
-    if (workload_.policies.size() > 1 && daemon_ != nullptr && chance(3)) return switch_policy();
-    switch (random_.below(14)) {
+    if (workload_.policies.size() > 1 && daemon() != nullptr && chance(3)) return switch_policy();
+    const std::uint64_t what = random_.below(14);
+    const bool is_of_daemon = what >= 6 && what <= 11;
+    if (members_ && is_of_daemon) {
+      // They have faults of their own. A worker is lost meanwhile, now and then.
+      if (daemon() != nullptr && chance(2)) manage_worker(wire::WorkerAction::kKick);
+      return;
+    }
+    switch (what) {
       case 0:
       case 1: {
         const auto open = network_.open_connections();
@@ -188,7 +220,7 @@ class World {
       case 11:
         return spoil_disk();
       default:
-        if (daemon_ != nullptr && chance(2)) operate();
+        if (daemon() != nullptr && chance(2)) operate();
     }
   }
 
@@ -198,29 +230,34 @@ class World {
     if (chance(20)) {
       checks_.count("fault job stopped");
       stopped_ = true;
-      return daemon_->operate(wire::StopJobRequest{"job", "enough"});
+      return daemon()->operate(wire::StopJobRequest{"job", "enough"});
     }
     constexpr wire::WorkerAction kActions[] = {
         wire::WorkerAction::kDrain, wire::WorkerAction::kKick, wire::WorkerAction::kLease};
-    constexpr const char* kFaults[] = {"fault worker drained", "fault worker kicked",
-                                       "fault worker leased"};
-    const std::size_t action = random_.below(3);
-    checks_.count(kFaults[action]);
-    drained_ = drained_ || kActions[action] == wire::WorkerAction::kDrain;
-    kicked_ = kicked_ || kActions[action] == wire::WorkerAction::kKick;
+    manage_worker(kActions[random_.below(3)]);
+  }
+
+  void manage_worker(wire::WorkerAction action) {
+    const bool drains = action == wire::WorkerAction::kDrain;
+    const bool kicks = action == wire::WorkerAction::kKick;
+    checks_.count(drains  ? "fault worker drained"
+                  : kicks ? "fault worker kicked"
+                          : "fault worker leased");
+    drained_ = drained_ || drains;
+    kicked_ = kicked_ || kicks;
     wire::ManageWorkerRequest request;
     request.job = "job";
     request.worker = std::to_string(random_.below(options_.job.expected_workers));
-    request.action = kActions[action];
+    request.action = action;
     request.text = "evaluation";
     request.lease_us = span(10 * kSecond);
-    daemon_->operate(std::move(request));
+    daemon()->operate(std::move(request));
   }
 
   void switch_policy() {
     checks_.count("fault policy switched");
     const Rule& rule = workload_.policies[random_.below(workload_.policies.size())];
-    daemon_->operate(wire::SetPolicyRequest{"job", rule.policy});
+    daemon()->operate(wire::SetPolicyRequest{"job", rule.policy});
   }
 
   // All processes are killed, and a launcher starts them again, some sooner than others.
@@ -264,6 +301,7 @@ class World {
 
   void become_calm() {
     calm_ = true;
+    if (members_) members_->become_calm();
     network_.stall_one_in = 0;
     for (std::size_t host = 0; host < clients_.size(); ++host) {
       network_.cut_off(host, agenda_.now());
@@ -272,7 +310,7 @@ class World {
   }
 
   bool over() const {
-    if (!calm_ || daemon_ == nullptr || !daemon_->idle()) return false;
+    if (!calm_ || daemon() == nullptr || !daemon()->idle()) return false;
     bool finished = true;
     for (const auto& client : clients_) {
       finished = finished && client->finished();
@@ -288,11 +326,11 @@ class World {
   // may take that away. Workers that have heard of a job's end do not come back either, where the
   // store has lost it. Nor do the others of a round end whose last members have finished unheard.
   bool is_stranded() const {
-    const std::vector<JobId> jobs = daemon_->engine().job_ids();
+    const Engine& engine = daemon()->engine();
+    const std::vector<JobId> jobs = engine.job_ids();
     JobSnapshot first, last;
-    if (jobs.empty() || !daemon_->engine().snapshot(jobs.back(), last)) return false;
-    const bool made_again = jobs.size() > 1 &&
-                            daemon_->engine().snapshot(jobs[jobs.size() - 2], first) &&
+    if (jobs.empty() || !engine.snapshot(jobs.back(), last)) return false;
+    const bool made_again = jobs.size() > 1 && engine.snapshot(jobs[jobs.size() - 2], first) &&
                             first.state == JobState::kStopped;
     if (workload_.rounds) {
       std::size_t left = 0;
@@ -310,13 +348,14 @@ class World {
     if (is_stranded()) checks_.count("stranded");
     checks_.check_history(disk_);
     Checks::check_recovery(disk_, options_.engine);
+    if (members_) members_->check_copies();
     // What the living engine says of the job is what comes of its history.
     for (const JobId id : disk_.jobs()) {
       Engine restored(options_.engine);
       std::string error;
       require(restored.restore(nullptr, disk_.history(id), error), error);
       JobSnapshot live, stored;
-      require(daemon_->engine().snapshot(id, live) && restored.snapshot(id, stored),
+      require(daemon()->engine().snapshot(id, live) && restored.snapshot(id, stored),
               "the job is gone");
       require(live.pushes == stored.pushes,
               "the engine has counted " + std::to_string(live.pushes) + " pushes, its history " +
@@ -339,7 +378,7 @@ class World {
 
   std::string describe() const {
     std::string text = "at " + std::to_string(agenda_.now() / kMs) + " ms";
-    if (daemon_ == nullptr) text += ", no daemon";
+    if (daemon() == nullptr) text += ", no daemon";
     for (const auto& client : clients_) text += "; " + client->describe();
     return text;
   }
@@ -348,10 +387,12 @@ class World {
   test::Random random_;
   Agenda agenda_;
   Network network_;
-  Disk disk_;
+  Disk disk_;  // of a cluster what is in its log
   Checks checks_;
   Daemon::Options options_;
   std::unique_ptr<Daemon> daemon_;
+  std::unique_ptr<Members> members_;  // instead
+  TrainerPlan plan_;
   std::vector<std::unique_ptr<Client>> clients_;
   Micros fault_every_us_ = kSecond;
   Micros usual_latency_us_ = 0;  // of the disk
@@ -415,6 +456,11 @@ const std::vector<Workload>& workloads() {
 
 Outcome run_world(const Workload& workload, std::uint64_t seed, bool traced) {
   return World(workload, seed, traced).run();
+}
+
+Outcome run_cluster_world(const Workload& workload, std::uint64_t seed, bool traced,
+                          ClusterMistake mistake) {
+  return World(workload, seed, traced, mistake).run();
 }
 
 }  // namespace syncd::simulation

@@ -1,6 +1,6 @@
-// One simulated run: a daemon, clients, the network and the disk between them, everything that
-// can go wrong while it is allowed to, and calm afterwards, in which everybody must come to the
-// end. All of it follows from the seed. One thread.
+// One simulated run: a daemon, or a cluster's members, clients, the network and the disk between
+// them, everything that can go wrong while it is allowed to, and calm afterwards, in which
+// everybody must come to the end. All of it follows from the seed. One thread.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include "agenda.h"
 #include "checks.h"
 #include "client.h"
+#include "cluster.h"
 #include "daemon.h"
 #include "disk.h"
 #include "network.h"
@@ -41,5 +42,8 @@ struct Outcome {
 // Throws Violation. The same seed and workload give the same outcome.
 // `traced`: what happens is printed.
 Outcome run_world(const Workload& workload, std::uint64_t seed, bool traced = false);
+// The same with the members of a cluster.
+Outcome run_cluster_world(const Workload& workload, std::uint64_t seed, bool traced = false,
+                          ClusterMistake mistake = ClusterMistake::kNone);
 
 }  // namespace syncd::simulation

@@ -31,6 +31,7 @@ class ForwardingStore : public store::Store {
   bool jobs(std::vector<Record>& created, std::string& error) override {
     return inner_->jobs(created, error);
   }
+  bool is_shared() const override { return inner_->is_shared(); }
   store::Mode mode() const override { return inner_->mode(); }
   std::string describe() const override { return inner_->describe(); }
 
