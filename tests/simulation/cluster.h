@@ -24,12 +24,11 @@ namespace syncd::simulation {
 // What is broken on purpose, which a run must notice.
 enum class ClusterMistake : std::uint8_t {
   kNone,
-  kSkipsTheFence,   // transactions do not compare the leader key
-  kSkipsTheTail,    // nor the tail
-  kGrantsTooLong,   // the lease counts from its answer, not from its sending
-  kServesOn,        // who hands the shard over serves until the key has gone
-  kOutlivesLease,   // who leads does so until etcd says that another one does
-  kAnswersTooSoon,  // answers do not wait until what they follow from is committed
+  kSkipsTheFence,  // transactions do not compare the leader key
+  kSkipsTheTail,   // nor the tail
+  kGrantsTooLong,  // the lease counts from its answer, not from its sending
+  kServesOn,       // who hands the shard over serves until the key has gone
+  kOutlivesLease,  // who leads does so until etcd says that another one does
 };
 
 // What happened, so that a test sees that it did.

@@ -93,9 +93,6 @@ void daemons_must_fail(ClusterMistake mistake) {
   FAIL() << "nothing was noticed";
 }
 
-TEST(SimulationOfDaemons, NoticesAnswersThatComeTooSoon) {
-  daemons_must_fail(ClusterMistake::kAnswersTooSoon);
-}
 TEST(SimulationOfDaemons, NoticesALogWithoutItsFence) {
   daemons_must_fail(ClusterMistake::kSkipsTheFence);
 }

@@ -20,7 +20,6 @@ namespace syncd::simulation {
 class LogStore final : public store::Store {
  public:
   struct Options {
-    bool is_shared = true;
     std::size_t queue_max = 1'000;    // batches
     std::function<void()> to_append;  // the log was given something
     std::function<void()> awake;      // the daemon's loop is to look at what was reported
@@ -49,7 +48,7 @@ class LogStore final : public store::Store {
     return false;
   }
   bool jobs(std::vector<Record>&, std::string&) override { return true; }
-  bool is_shared() const override { return options_.is_shared; }
+  bool is_shared() const override { return true; }
   store::Mode mode() const override { return store::Mode::kDurable; }
   std::string describe() const override { return "simulated log"; }
 

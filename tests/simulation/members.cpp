@@ -168,7 +168,6 @@ void Members::Member::lead(ShardLog& log, const TakeOver& read) {
   };
   const auto open = [&](std::function<void()> awake) {
     LogStore::Options of_store;
-    of_store.is_shared = all_.mistake_ != ClusterMistake::kAnswersTooSoon;
     if (all_.random_.one_in(4)) of_store.queue_max = 4;
     of_store.to_append = [this] { all_.cluster_.append(place_); };
     of_store.awake = std::move(awake);
@@ -205,7 +204,6 @@ Members::Members(Agenda& agenda, test::Random& random, Network& network, Disk& l
       network_(network),
       log_(log),
       checks_(checks),
-      mistake_(mistake),
       cluster_(agenda, random, mistake) {
   cluster_.on_entry = [this](const Link& link) { on_entry(link); };
 }

@@ -51,7 +51,6 @@ class Members {
   Network& network_;
   Disk& log_;
   Checks& checks_;
-  const ClusterMistake mistake_;
   Daemon::Options options_;
   Cluster cluster_;
   std::vector<Member*> members_;
