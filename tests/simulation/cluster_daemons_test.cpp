@@ -17,7 +17,12 @@
 namespace syncd::simulation {
 namespace {
 
-constexpr std::uint64_t kSeedsOfDaemons = 12;  // of each policy
+// Of each policy.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr std::uint64_t kSeedsOfDaemons = 3;
+#else
+constexpr std::uint64_t kSeedsOfDaemons = 24;
+#endif
 
 TEST(SimulationOfDaemons, HoldsWhateverGoesWrong) {
   std::map<std::string, std::uint64_t> counts;

@@ -189,8 +189,8 @@ Index Members::Member::covered_before() {
   Index before = store_->first();
   for (; before <= store_->settled(); ++before) {
     const bool is_covered = std::ranges::all_of(all_.ends_[before - 1], [this](const auto& end) {
-      JobSnapshot snapshot;
-      return all_.log_.snapshot(end.first, snapshot) && end.second <= snapshot.sequence;
+      const auto covered = all_.snapshots_.find(end.first);
+      return covered != all_.snapshots_.end() && end.second <= covered->second;
     });
     if (!is_covered) break;
   }
@@ -262,8 +262,8 @@ void Members::on_entry(const Link& link) {
     if (item == nullptr) continue;
     require(decode(item->value, pointer), "a pointer is damaged");
     require(pointer.sequence <= end, "a pointer comes before its last record");
+    if (std::exchange(snapshots_[job], pointer.sequence) == pointer.sequence) continue;
     JobSnapshot snapshot;
-    if (log_.snapshot(job, snapshot) && snapshot.sequence == pointer.sequence) continue;
     require(fetch_snapshot(cluster_, job, pointer, snapshot), "a pointer's snapshot is gone");
     batch.snapshots.push_back(std::move(snapshot));
   }

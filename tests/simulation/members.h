@@ -64,6 +64,7 @@ class Members {
   std::vector<Submitted> submitted_;
   // After each entry the last record of every job.
   std::vector<std::map<JobId, Sequence>> ends_;
+  std::map<JobId, Sequence> snapshots_;  // that etcd has a pointer to
 };
 
 }  // namespace syncd::simulation
