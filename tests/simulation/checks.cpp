@@ -101,7 +101,9 @@ void Checks::apply(const Record& record) {
       return;
     case RecordKind::kWorkerLeft:
     case RecordKind::kWorkerLost:
-      member.is_leaving = is_shared_ && (member.takes_part || member.is_leaving);
+      if (is_shared_ && member.takes_part) {
+        leaving_[{record.job, static_cast<Rank>(record.rank), record.incarnation}] = member;
+      }
       member.takes_part = false;
       member.gone = true;
       note_gone(names_[{record.job, static_cast<Rank>(record.rank)}]);
@@ -136,9 +138,7 @@ void Checks::on_committed(const std::vector<Record>& records) {
       lives_.erase(life);
     }
     if (joins) lives_[key] = {record.name, record.incarnation};
-    const auto member = members_.find(key);
-    if (!goes || member == members_.end()) continue;
-    if (member->second.incarnation == record.incarnation) member->second.is_leaving = false;
+    if (goes) leaving_.erase({key.first, key.second, record.incarnation});
   }
 }
 
@@ -260,14 +260,19 @@ void Checks::check_staleness(JobId job, Rank rank, const Member& member) const {
   if (!rule.bound) return;
   const Clock ahead = member.granted - member.base;
   std::size_t behind = 0;
-  for (const auto& [key, other] : members_) {
-    if (key.first != job || !(other.takes_part || other.is_leaving)) continue;
-    if (ahead - (other.clock - other.base) <= *rule.bound || ++behind <= rule.backup) continue;
+  const auto look_at = [&](Rank other_rank, const Member& other) {
+    if (ahead - (other.clock - other.base) <= *rule.bound || ++behind <= rule.backup) return;
     throw Violation("under " + rule.policy + " rank " + std::to_string(rank) +
                     " is granted iteration " + std::to_string(member.granted) + " while rank " +
-                    std::to_string(key.second) + " has completed " + std::to_string(other.clock) +
+                    std::to_string(other_rank) + " has completed " + std::to_string(other.clock) +
                     ": more than " + std::to_string(*rule.bound) + " behind" +
                     (rule.backup > 0 ? ", and not the only one" : ""));
+  };
+  for (const auto& [key, other] : members_) {
+    if (key.first == job && other.takes_part) look_at(key.second, other);
+  }
+  for (const auto& [key, other] : leaving_) {
+    if (std::get<0>(key) == job) look_at(std::get<1>(key), other);
   }
 }
 
@@ -338,6 +343,7 @@ void Checks::on_collected(std::uint32_t rank, std::int64_t iteration,
 
 void Checks::on_restart(const Disk& disk) {
   members_.clear();
+  leaving_.clear();
   started_.clear();
   started_again_.clear();
   epochs_.clear();

@@ -109,7 +109,6 @@ class Checks final : public DaemonWatcher, public ClientWatcher {
     Clock clock = 0, base = 0;
     Iteration granted = kNoIteration;
     bool takes_part = false;  // has been granted something in this life, and has not gone
-    bool is_leaving = false;  // with a shared store: has gone, which is not committed
     bool gone = false;
     bool returned = false;  // to a job that reassembles
   };
@@ -141,7 +140,9 @@ class Checks final : public DaemonWatcher, public ClientWatcher {
   std::map<std::uint64_t, std::vector<ViewMember>> rounds_;          // recorded
   std::map<std::uint64_t, std::vector<ViewMember>> granted_rounds_;  // of all lives of the daemon
   std::map<std::pair<JobId, Rank>, std::string> names_;
-  // With a shared store, what is committed: the name and the incarnation of every life that has not
+  // With a shared store, lives that have ended while they took part, which is not committed.
+  std::map<std::tuple<JobId, Rank, Incarnation>, Member> leaving_;
+  // Likewise, what is committed: the name and the incarnation of every life that has not
   // ended, how many lives of each name have, and of how many ends it was told.
   std::map<std::pair<JobId, Rank>, std::pair<std::string, Incarnation>> lives_;
   std::map<std::string, std::uint64_t> ends_;
