@@ -395,9 +395,15 @@ void Checks::check_recovery(const Disk& disk, const EngineOptions& options) {
     JobSnapshot one, other;
     require(from_all.snapshot(id, one) && from_snapshot.snapshot(id, other), "the job is gone");
     // Grants, and what follows from them alone, are in a snapshot and in no record: the jumps of
-    // who was left behind, and without a parameter server the clocks.
-    const PolicyTraits traits = traits_or_none(one.policy);
-    const bool jumps = traits.jumps || traits.family == Family::kDecentralized;
+    // who was left behind, also under an earlier policy, and without a parameter server the clocks.
+    const auto may_jump = [](const std::string& policy) {
+      const PolicyTraits traits = traits_or_none(policy);
+      return traits.jumps || traits.family == Family::kDecentralized;
+    };
+    const bool jumps =
+        may_jump(one.policy) || std::ranges::any_of(records, [&](const Record& record) {
+          return !record.policy.empty() && may_jump(record.policy);
+        });
     for (JobSnapshot* job : {&one, &other}) {
       job->noise = 0;  // sums on their way to a verdict on a straggler begin anew after a snapshot
       if (jumps) job->policy_state.clear();

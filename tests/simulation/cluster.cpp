@@ -392,6 +392,7 @@ void Cluster::recover(Member& m) {
       m.recovers = false;
       if (m.leadership->state() != Leadership::State::kRecovers || m.leadership->term() != term)
         return;
+      if (!may_grant(m)) return turn(m);  // another one may lead since
       const TakeOver read = m.leadership->read();
       const bool works = !chance(6) && m.replica->catch_up(read);
       if (!works) ++figures_.failed;
