@@ -197,7 +197,7 @@ def test_a_leader_cut_off_from_its_workers_keeps_leading(cluster, net):
     healed = net.heal()
     took = [each.first_grants(healed) for each in workers]
     print(f"heal to the next grant of all: {max(took):.2f} s")
-    assert cluster.leader() is leader and cluster.status().splitlines()[1] == term
+    assert cluster.leader() is leader and cluster.status().splitlines()[2] == term
     for each in workers:
         seen = each.finish()
         check(cluster, seen)
