@@ -17,6 +17,9 @@ struct EngineOptions {
   std::uint64_t snapshot_every_records = 100'000;
   std::uint32_t workers_per_job_max = limits::kWorkersPerJobMax;  // members at once
   std::uint32_t graph_edges_max = limits::kGraphEdgesDefault;     // of a job that is made or grows
+  // At least so long a worker's place is kept that was there before a restart and has not come back
+  // yet, however short its job's worker_grace. In a cluster: workers look for the new leader then.
+  Micros restart_grace_us = 0;
   // Of a cluster's shards, each gives ids that no other one gives.
   JobId first_job = 1;
   JobId job_step = 1;

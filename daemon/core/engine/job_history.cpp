@@ -380,7 +380,9 @@ void Job::finish_restore() {
     worker.connection = 0;
     worker.disconnected_at = engine_.now();
     worker.closed = false;
-    worker.grace_us = loop_.gathers() ? exit_grace(worker) : spec_.worker_grace_us;
+    worker.grace_us = loop_.gathers()
+                          ? exit_grace(worker)
+                          : std::max(spec_.worker_grace_us, engine_.options().restart_grace_us);
     worker.active_at = engine_.now();
     worker.longest_us = 0;
     liveness_.disarm(worker);

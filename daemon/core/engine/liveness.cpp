@@ -64,7 +64,10 @@ void Liveness::check(Worker& worker, bool in_iteration) {
     if (worker.grace_us == 0 && !worker.closed) {
       return membership_.lose(worker, "its connection was silent, or the daemon has cut it");
     }
-    const char* rule = worker.grace_us != spec_.worker_grace_us ? "exit_grace" : "worker_grace";
+    const char* rule = worker.grace_us == spec_.worker_grace_us ? "worker_grace"
+                       : !worker.closed && worker.grace_us == engine_.options().restart_grace_us
+                           ? "after a restart the least"
+                           : "exit_grace";
     membership_.lose(worker, worker.closed ? fmt::format("its connection closed {} ago{}, {} is {}",
                                                          gone, besides, rule, grace)
                                            : fmt::format("disconnected for {}{}, {} is {}", gone,

@@ -39,10 +39,14 @@ net::NetworkOptions network_options(const ServerOptions& options) {
   return network;
 }
 
-EngineOptions engine_options(const ServerOptions& options) {
+// A client that finds no daemon tries again every two seconds at most, at each of its addresses.
+constexpr Micros kGraceAfterTakeOver = 10'000'000;
+
+EngineOptions engine_options(const ServerOptions& options, bool is_shared) {
   EngineOptions engine = options.engine;
   engine.first_job = options.shards + options.shard;
   engine.job_step = options.shards;
+  if (is_shared) engine.restart_grace_us = kGraceAfterTakeOver;
   return engine;
 }
 
@@ -61,7 +65,7 @@ Server::Server(uv_loop_t* loop, ServerOptions options, std::unique_ptr<store::St
       options_(std::move(options)),
       store_(std::move(store)),
       log_(std::move(log)),
-      core_(engine_options(options_), *store_, *this),
+      core_(engine_options(options_, store_->is_shared()), *store_, *this),
       access_(options_, core_.engine(), network_),
       network_(loop, network_options(options_), *this),
       audits_(network_, log_),
@@ -249,7 +253,7 @@ bool Server::reconfigure(const ServerOptions& options, std::string& error) {
   options_.network = options.network;
   options_.jobs_per_identity_max = options.jobs_per_identity_max;
   options_.shutdown_timeout_us = options.shutdown_timeout_us;
-  core_.set_options(engine_options(options_));
+  core_.set_options(engine_options(options_, store_->is_shared()));
   network_.set_limits(network_options(options_));
   return true;
 }

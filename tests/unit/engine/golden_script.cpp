@@ -241,6 +241,7 @@ class Script {
     options_.auto_create = words.take_switch("auto_create", true);
     options_.durable = words.take_switch("durable", true);
     words.take_integer("snapshot_every", options_.snapshot_every_records);
+    words.take_micros("restart_grace", options_.restart_grace_us);
     take_settings(words, options_.defaults);
     engine_ = std::make_unique<Engine>(options_);
   }
