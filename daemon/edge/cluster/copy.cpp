@@ -80,7 +80,10 @@ Copy::~Copy() {
 bool Copy::open(std::string& error) {
   if (store_ != nullptr) return true;
   store_ = store::open_rocks_store(options_, error);
-  return store_ != nullptr && load(error);
+  if (store_ == nullptr) return false;
+  if (load(error)) return true;
+  store_.reset();
+  return false;
 }
 
 bool Copy::load(std::string& error) {

@@ -279,6 +279,8 @@ bool Membership::look(std::string& error) {
     tell_behind(problem);
   } else if (tail != copy_->stamp().tail) {
     is_good = catch_up(seen, error);
+  } else {
+    tell_behind("");
   }
   is_behind_ = take_up_problem_told_.empty() && copied() < tail.index;
   note_view(seen);
@@ -341,18 +343,22 @@ Leadership::View Membership::view_of(const Answer& seen) const {
 
 // What the log must keep for them; and whether clients will find the same rules there.
 void Membership::note_others(const Answer& seen) {
+  Index present = UINT64_MAX;
   for (const KeyValue& item : seen.got) {
     Member other;
     if (!item.key.starts_with(keys_.members()) || !decode(item.value, other)) continue;
     const std::string name = item.key.substr(keys_.members().size());
     if (name == options_.member) continue;
-    others_[name] = {other.copies.empty() ? 0 : other.copies.front(), now()};
+    const Index copied = other.copies.empty() ? 0 : other.copies.front();
+    others_[name] = {copied, now()};
+    present = std::min(present, copied);
     compare_auth(name, other.auth_hash);
   }
   std::erase_if(others_, [&](const auto& one) { return now() - one.second.second > kAwayFor; });
   Index least = others_.empty() ? 0 : UINT64_MAX;
   for (const auto& [name, one] : others_) least = std::min(least, one.first);
   figures_->others_have = least;
+  figures_->present_have = present;
 }
 
 // Of a member whose rules could not be read, or of an earlier version, nothing is known: 0.

@@ -21,6 +21,8 @@ constexpr std::chrono::milliseconds kRetryAfter(50);
 // Entries that the copy has yet to take.
 constexpr std::size_t kToCopyMax = 64;
 constexpr std::chrono::seconds kTellOfRoomEvery(1);
+// While etcd fills, so many entries at most stay for a member that is there and behind.
+constexpr Index kStayForPresent = 4'000;
 // Jobs that are asked for a snapshot at one time.
 constexpr std::size_t kWantedAtOnce = 64;
 
@@ -262,7 +264,7 @@ void ShardStore::settle(std::int64_t took_us) {
   std::map<JobId, Sequence> last;
   while (!appended_.empty() && appended_.front().in_log <= log_.committed()) {
     Submitted& submitted = appended_.front().submitted;
-    report.committed = submitted.ticket;
+    report.committed = committed_ = submitted.ticket;
     report.records += submitted.batch.records.size();
     ++report.batches;
     bytes += submitted.bytes;
@@ -307,9 +309,12 @@ std::string ShardStore::room_problem() const {
 void ShardStore::tell_of_room() {
   std::string problem = room_problem();
   if (problem == room_told_) {
-    if (problem.empty()) return;
+    const std::int64_t now_ns = clock_ns(CLOCK_MONOTONIC);
+    if (problem.empty() || now_ns < ask_again_at_ns_) return;
+    ask_again_at_ns_ = now_ns + std::chrono::nanoseconds(kTellOfRoomEvery).count();
     store::CommitReport wants;
-    wants.wants_snapshot = wanted_snapshots();
+    wants.committed = committed_;
+    wants.wants_snapshot = wanted_snapshots(true);
     if (!wants.wants_snapshot.empty()) pass_on(std::move(wants));
     return;
   }
@@ -319,7 +324,9 @@ void ShardStore::tell_of_room() {
     options_.log({LogLevel::kWarn, "etcd_fills", {{"log", describe()}, {"reason", problem}}});
   }
   room_told_ = std::move(problem);
-  pass_on({});
+  store::CommitReport changed;
+  changed.committed = committed_;
+  pass_on(std::move(changed));
 }
 
 void ShardStore::pass_on(store::CommitReport&& report) {
@@ -348,7 +355,10 @@ void ShardStore::remove_covered() {
                        : is_full ? options_.limits.keep_for_copies
                                  : options_.limits.keep;
   if (!exceeds(keep, 8)) return;
-  const Index others_have = is_full ? UINT64_MAX : options_.figures->others_have.load();
+  const Index recent = settled_ - std::min(settled_, kStayForPresent);
+  const Index others_have = fills     ? std::max(options_.figures->present_have.load(), recent)
+                            : is_full ? UINT64_MAX
+                                      : options_.figures->others_have.load();
   Index copied = 0;
   {
     const std::lock_guard lock(mutex_);
@@ -377,13 +387,12 @@ bool ShardStore::is_covered(const LogEntry& entry) const {
 
 // Jobs that keep the log's oldest entries there, if it is long; some at a time. To look for them
 // takes long: once all are asked, it is done again when the log has grown by a sixteenth.
-std::vector<JobId> ShardStore::wanted_snapshots() {
+std::vector<JobId> ShardStore::wanted_snapshots(bool of_all) {
   std::vector<JobId> wanted;
-  const bool fills = !room_told_.empty();
   const bool is_long =
       exceeds(options_.limits.want_snapshots, 8) && settled_ >= look_for_wanted_at_;
-  if (!fills && !is_long) return wanted;
-  const std::size_t half = fills ? entries_.size() : entries_.size() / 2;
+  if (!of_all && !is_long) return wanted;
+  const std::size_t half = of_all ? entries_.size() : entries_.size() / 2;
   for (std::size_t i = 0; i < half && wanted.size() < kWantedAtOnce; ++i) {
     for (const auto& [job, sequence] : entries_[i].last) {
       if (pointers_[job] >= sequence || asked_[job] >= sequence) continue;

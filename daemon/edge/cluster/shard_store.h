@@ -54,6 +54,7 @@ struct LogFigures {
   std::atomic<bool> copy_fails{false};  // it cannot be written now
   // The last entry that the copies of all other members have; 0: there is no other one.
   std::atomic<Index> others_have{UINT64_MAX};
+  std::atomic<Index> present_have{UINT64_MAX};  // the same of those that are there now
   // Of etcd's database; 0: not known yet.
   std::atomic<std::uint64_t> etcd_bytes{0};
   std::atomic<std::uint64_t> etcd_file_bytes{0};
@@ -151,7 +152,7 @@ class ShardStore final : public store::Store {
   void remove_covered();
   bool is_covered(const LogEntry& entry) const;
   bool exceeds(const LogSize& size, std::size_t eighths) const;
-  std::vector<JobId> wanted_snapshots();
+  std::vector<JobId> wanted_snapshots(bool of_all = false);
   void tell(const std::string& problem);
   void end(const std::string& reason, bool is_unfit);
   void on_copied(const store::CommitReport& report);
@@ -178,7 +179,9 @@ class ShardStore final : public store::Store {
   std::map<JobId, Sequence> pointers_;   // the latest that can be read from etcd
   std::map<JobId, Sequence> asked_;      // for one that covers this sequence
   std::string problem_;
+  Ticket committed_ = 0;
   std::string room_told_;
+  std::int64_t ask_again_at_ns_ = 0;  // for snapshots, while etcd fills
 
   std::mutex reports_;  // held while one is made and passed on
   std::mutex mutex_;    // guards what follows

@@ -87,6 +87,7 @@ std::uint64_t Admission::fingerprint() const {
   for (const std::string& who : rules_.admin) parts.push_back("admin\n" + who);
   for (const std::string& who : rules_.metrics) parts.push_back("metrics\n" + who);
   std::ranges::sort(parts);
+  parts.erase(std::ranges::unique(parts).begin(), parts.end());
   std::string text;
   for (const std::string& part : parts) {
     const Digest digest = digest_of(part);
