@@ -115,7 +115,9 @@ class ElasticBsp final : public Policy {
     held_.remove(rank);
     if (counted_ && at(rank).takes_part) uncount(at(rank));
     at(rank) = Place(settings_.predictor);
-    go_on(host);
+    // Where a new process takes its place, on_enter() follows. A superstep that began before that
+    // would be without it, while the view at its beginning waits for it.
+    if (!is_member(host.worker(rank).state)) go_on(host);
   }
   void on_return(PolicyHost& host, Rank rank) override {
     move_clock(host, rank);
