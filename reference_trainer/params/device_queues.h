@@ -97,7 +97,7 @@ class PeerExchange {
   // are raised to sum up to 1; if nothing is left, the parameters stay as they are.
   virtual Reduced reduce(std::span<const PeerUpdate> updates) { return port_->reduce(updates); }
 
-  // Makes the parameters known to whoever evaluates them.
+  // Shares the parameters with the process that evaluates them.
   void publish() { port_->publish(); }
 
  protected:

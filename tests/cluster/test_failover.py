@@ -5,6 +5,7 @@ SYNCD_FAILOVER_LEASE_S=N  the lease (default 5)
 """
 
 import base64
+import contextlib
 import json
 import os
 import pathlib
@@ -165,18 +166,38 @@ def test_etcd_is_full(tmp_path):
         cluster.stop()
 
 
+@contextlib.contextmanager
+def on_a_small_disk(member):
+    """It begins anew on one of 32 MB. Skips where root may mount nothing, as in a container."""
+    member.kill()
+    shutil.rmtree(member.store)
+    member.store.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "disk", member.store])
+    if mounted.returncode != 0:
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        member.start()
+        yield
+    finally:
+        member.kill()
+        subprocess.run(["umount", "-l", member.store], check=True)
+
+
+def dies_and_returns(cluster, workers):
+    """The leader; until all members are there again."""
+    workers.first_grants(time.monotonic())
+    leader = cluster.leader()
+    leader.kill()
+    workers.first_grants(time.monotonic())
+    leader.start()
+    wait_until(lambda: cluster.status().count("\nmember ") == 3, "all are registered")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="a small disk takes root")
 def test_a_leader_whose_disk_is_full_hands_over(cluster):
     leader = cluster.leader()
     followers = [member for member in cluster.members if member is not leader]
-    leader.kill()
-    shutil.rmtree(leader.store)
-    leader.store.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "disk", leader.store])
-    if mounted.returncode != 0:
-        pytest.skip("no tmpfs can be mounted here")
-    try:
-        leader.start()
+    with on_a_small_disk(leader):
         workers = Workers(cluster.address())
         workers.first_grants(time.monotonic())
         configured = ("--config", str(leader.config), "--absent")
@@ -190,10 +211,6 @@ def test_a_leader_whose_disk_is_full_hands_over(cluster):
         wait_until(lambda: any(member.leads() for member in followers), "another one leads")
         workers.first_grants(time.monotonic())
         check(cluster, workers.finish())
-        leader.kill()
-    finally:
-        leader.kill()
-        subprocess.run(["umount", "-l", leader.store], check=True)
 
 
 @small
@@ -202,14 +219,7 @@ def test_a_follower_whose_disk_is_full_follows_again(cluster):
     """What it has then must not be taken for more than the cluster has: all would stop."""
     leader = cluster.leader()
     follower = next(member for member in cluster.members if member is not leader)
-    follower.kill()
-    shutil.rmtree(follower.store)
-    follower.store.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "disk", follower.store])
-    if mounted.returncode != 0:
-        pytest.skip("no tmpfs can be mounted here")
-    try:
-        follower.start()
+    with on_a_small_disk(follower):
         workers = Workers(cluster.address())
         workers.first_grants(time.monotonic())
         # More than a member reads at one time.
@@ -228,9 +238,6 @@ def test_a_follower_whose_disk_is_full_follows_again(cluster):
         wait_until(lambda: log_of(follower)["copied"] > at + 100, "it follows again")
         check(cluster, workers.finish())
         assert all(member.is_up() for member in cluster.members), follower.log()
-    finally:
-        follower.kill()
-        subprocess.run(["umount", "-l", follower.store], check=True)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a disk that hangs takes root")

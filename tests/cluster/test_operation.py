@@ -10,7 +10,7 @@ import time
 import pytest
 import syncd
 from support import Cluster, Etcd, Workers, program, wait_until
-from test_failover import check, small
+from test_failover import check, dies_and_returns, small
 
 QUOTA = 64 << 20
 
@@ -124,12 +124,7 @@ def test_clocks_three_minutes_apart_lose_nothing(tmp_path):
         assert [clock_of(member) for member in cluster.members] == [180, -180, 0]
         workers = Workers(cluster.address(), policy="bsp")
         for _ in range(4):
-            workers.first_grants(time.monotonic())
-            leader = cluster.leader()
-            leader.kill()
-            workers.first_grants(time.monotonic())
-            leader.start()
-            wait_until(lambda: cluster.status().count("\nmember ") == 3, "all are registered")
+            dies_and_returns(cluster, workers)
         check(cluster, workers.finish())
         for member in cluster.members:
             assert member.said("worker_lost") is None and member.said("worker_slow") is None

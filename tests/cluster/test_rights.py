@@ -3,11 +3,10 @@
 import os
 import shutil
 import subprocess
-import time
 
 import pytest
 from support import HERE, LEASE_S, Cluster, Etcd, Member, Workers, free_ports, program, wait_until
-from test_failover import check, small
+from test_failover import check, dies_and_returns, small
 
 PREFIX = "/syncd/lab/v1/"
 USERS = {"lab": "readwrite", "reader": "read", "stranger": None}  # and what they may do there
@@ -87,12 +86,7 @@ def test_a_users_right_to_its_prefix_is_enough(etcd, tmp_path):
     cluster = Cluster(tmp_path, etcd, more=etcd.settings("lab"))
     try:
         workers = Workers(cluster.address())
-        workers.first_grants(time.monotonic())
-        leader = cluster.leader()
-        leader.kill()
-        workers.first_grants(time.monotonic())
-        leader.start()
-        wait_until(lambda: cluster.status().count("\nmember ") == 3, "all are registered")
+        dies_and_returns(cluster, workers)
         check(cluster, workers.finish())
     finally:
         cluster.stop()

@@ -250,7 +250,7 @@ constexpr Metric kMetrics[] = {
 
     // ---- the cluster
     {"syncd_cluster_leads", "gauge", "cluster_name, shard, member",
-     "Whether this member leads (1) or follows (0). Absent, with all that follow: the daemon is no "
+     "Whether this member leads (1) or follows (0). Absent, with the next nine: the daemon is no "
      "member of a cluster.",
      [](const All& all, Samples& samples) {
        if (const auto& member = all.snapshot.member) {
@@ -277,8 +277,8 @@ constexpr Metric kMetrics[] = {
      of_member<[](const cluster::MemberView& member) { return member.set_aside; }>},
     {"syncd_cluster_take_overs_total", "counter", "cluster_name, shard, cause",
      "Times that this process began to lead, 0 or 1: who leads no longer starts anew. given: by "
-     "the leader before it, which stopped, or which "
-     "balancing or an operator relieved; free: that one had gone, or there was none.",
+     "the leader before it, which stopped, or which balancing or an operator relieved; free: that "
+     "one had gone, or there was none.",
      [](const All& all, Samples& samples) {
        if (const auto& member = all.snapshot.member) {
          for (const bool given : {true, false}) {
@@ -290,9 +290,8 @@ constexpr Metric kMetrics[] = {
        }
      }},
     {"syncd_cluster_lease_left_seconds", "gauge", "cluster_name, shard",
-     "For how long this member may still answer if etcd says nothing any more. Absent, with all "
-     "that "
-     "follow: it does not lead.",
+     "For how long this member may still answer if etcd says nothing any more. Absent, with the "
+     "next three: it does not lead.",
      of_leader<[](const cluster::MemberView& member) {
        return static_cast<double>(member.lease_left) / 1e6;
      }>},
@@ -304,7 +303,7 @@ constexpr Metric kMetrics[] = {
      "takes nothing.",
      of_leader<[](const cluster::MemberView& member) { return member.etcd_file_bytes; }>},
     {"syncd_cluster_etcd_quota_bytes", "gauge", "cluster_name, shard",
-     "What it may come to (cluster.etcd_quota_bytes). Above 60 % pushes are refused.",
+     "What it may come to (cluster.etcd_quota_bytes). Above 60 % what must be stored is refused.",
      of_leader<[](const cluster::MemberView& member) { return member.etcd_quota_bytes; }>},
 
     // ---- all jobs

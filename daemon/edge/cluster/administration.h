@@ -60,7 +60,7 @@ struct ShardStatus {
 };
 struct ClusterStatus {
   std::uint64_t generation = 0;
-  std::uint32_t format = 0;  // of records: nobody writes a higher one
+  std::uint32_t format = 0;  // the highest format of records that members write
   std::vector<ShardStatus> shards;
   std::vector<std::string> draining;  // members, also such as are not there
 };

@@ -33,7 +33,7 @@ struct Stamp {
 std::string to_text(const Stamp& stamp);
 bool parse_stamp(const std::string& text, Stamp& stamp);
 
-// Copies that were set aside beside this one, and that nobody has removed yet.
+// How many copies that were set aside lie beside this one.
 std::uint64_t count_set_aside(const std::string& path);
 
 class Copy {

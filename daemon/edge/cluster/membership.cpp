@@ -377,7 +377,7 @@ void Membership::compare_auth(const std::string& member, std::uint64_t hash) {
         "the same, and restart who follows"}});
 }
 
-// Whether a member's copy has entries that etcd lacks. Nobody may lead then.
+// Whether a member's copy has entries that etcd lacks. If so, no member may lead.
 bool Membership::is_set_back(const Answer& seen, std::string& error) const {
   const KeyValue* item = seen.find(keys_.set_back());
   if (item == nullptr || !item->value.starts_with(std::to_string(config_.generation) + " ")) {

@@ -301,8 +301,7 @@ std::string ShardStore::room_problem() const {
   if (!fills(options_.figures->etcd_bytes, options_.etcd_quota_bytes)) return {};
   return fmt::format(
       "etcd has come to 60 % of its quota of {} MiB (cluster.etcd_quota_bytes): what must be "
-      "stored "
-      "is refused until its compaction has made room",
+      "stored is refused until its compaction has made room",
       options_.etcd_quota_bytes >> 20);
 }
 

@@ -375,8 +375,9 @@ int run_cluster_finish_upgrade(const Options& options) {
     }
   }
   if (formats.empty()) {
-    return complain(kExitRefused,
-                    "no member is there, so nobody says what all can read: start them first");
+    return complain(
+        kExitRefused,
+        "no member is there: running members say which format they read; start all of them first");
   }
   const auto by_format = [](const auto& one, const auto& other) {
     return one.second < other.second;

@@ -29,7 +29,7 @@ T = TypeVar("T")
 # The leader may wait at a barrier for so long. A rank whose process ends is noticed at once, one whose machine is
 # off where they agree.
 _TIMEOUT = timedelta(days=1)
-# How long a mate goes on after SIGTERM, while its leader saves. torchrun kills after 30 s.
+# A mate ends so many seconds after SIGTERM at the latest. torchrun kills after 30 s.
 _LAST_S = 25.0
 
 
@@ -110,8 +110,7 @@ class Replica:
             raise one
 
     def outlast_sigterm(self) -> None:
-        """At SIGTERM a mate goes on until its leader has ended. The leader gets SIGTERM, too, and saves first.
-        To be called in the main thread."""
+        """A mate that gets SIGTERM goes on until its leader has saved and ended. Call it in the main thread."""
 
         def terminate() -> None:
             self._terminated = True
