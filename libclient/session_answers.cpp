@@ -395,10 +395,10 @@ void Session::on_granted(Worker& worker, Step granted) {
   worker.next = granted.iteration;
   worker.granted_at_us = now_;
   // The daemon says SKIP for a jump that it made within this request; only this side knows of one
-  // that happened while this worker was away. Rounds are no steps of a clock.
-  if (granted.iteration != worker.due && !worker.rounds) {
-    granted.flags |= wire::kStepSkip | wire::kStepPull;
-  }
+  // that happened while this worker was away. Where it has lost its history it may go back. Rounds
+  // are no steps of a clock.
+  if (granted.iteration > worker.due && !worker.rounds) granted.flags |= wire::kStepSkip;
+  if (granted.iteration != worker.due && !worker.rounds) granted.flags |= wire::kStepPull;
   worker.grant = std::move(granted);
   if (worker.grant.view != 0) enter_view(worker, worker.grant.view);
   worker.grant_ready = true;

@@ -316,8 +316,10 @@ void Checks::on_acknowledged(std::uint32_t rank, std::int64_t iteration) {
   acknowledged_.insert({rank, iteration});
 }
 
-void Checks::on_published(std::uint32_t rank, std::int64_t iteration) {
-  published_[rank].insert(iteration);
+void Checks::on_published(std::uint32_t rank, std::int64_t iteration,
+                          const std::vector<std::uint32_t>& targets) {
+  published_.insert({rank, iteration, rank});
+  for (const std::uint32_t target : targets) published_.insert({rank, iteration, target});
 }
 
 void Checks::on_collected(std::uint32_t rank, std::int64_t iteration,
@@ -331,10 +333,11 @@ void Checks::on_collected(std::uint32_t rank, std::int64_t iteration,
             "a reduce of rank " + std::to_string(rank) + " weighs rank " +
                 std::to_string(update.rank) + " twice or below zero");
     if (update.rank == rank) continue;
-    require(published_[update.rank].contains(update.iteration),
+    const std::uint32_t target = loses_ends_ ? update.rank : rank;
+    require(published_.contains({update.rank, update.iteration, target}),
             "rank " + std::to_string(rank) + " is to reduce in iteration " +
                 std::to_string(iteration) + " what rank " + std::to_string(update.rank) +
-                " has not sent of iteration " + std::to_string(update.iteration));
+                " has not sent it of iteration " + std::to_string(update.iteration));
   }
   require(named.contains(rank) && std::abs(sum - 1) < 1e-9,
           "the weights in a reduce of rank " + std::to_string(rank) +

@@ -76,7 +76,8 @@ class Checks final : public DaemonWatcher, public ClientWatcher {
 
   // ClientWatcher
   void on_acknowledged(std::uint32_t rank, std::int64_t iteration) override;
-  void on_published(std::uint32_t rank, std::int64_t iteration) override;
+  void on_published(std::uint32_t rank, std::int64_t iteration,
+                    const std::vector<std::uint32_t>& targets) override;
   void on_collected(std::uint32_t rank, std::int64_t iteration,
                     const std::vector<wire::PeerUpdate>& updates) override;
   void on_dropped(std::uint32_t rank, std::int64_t iteration) override;
@@ -90,6 +91,9 @@ class Checks final : public DaemonWatcher, public ClientWatcher {
   // A power cut may have taken what was acknowledged without a promise (mode `fast`), and such
   // acknowledgements may still be under way.
   void forgive() { promised_ = false; }
+  // A power cut may take a loss or a join that was acted upon and not acknowledged to anybody: the
+  // graph is another one then than workers were told.
+  void note_power_cut() { loses_ends_ = true; }
 
   // At any time when no daemon writes.
   void check_history(const Disk& disk) const;
@@ -120,6 +124,7 @@ class Checks final : public DaemonWatcher, public ClientWatcher {
   const Rule& rule_of(JobId job) const;
   void check_staleness(JobId job, Rank rank, const Member& member) const;
 
+  bool loses_ends_ = false;
   const std::vector<Rule> rules_;
   const bool repeats_;
   const bool is_shared_;
@@ -135,7 +140,8 @@ class Checks final : public DaemonWatcher, public ClientWatcher {
   std::set<std::pair<std::uint32_t, std::int64_t>> advised_;
   std::multiset<std::pair<std::uint32_t, std::int64_t>> acknowledged_;
   std::set<std::tuple<JobId, Rank, Incarnation, Iteration>> sent_;  // pushes
-  std::map<std::uint32_t, std::set<std::int64_t>> published_;
+  std::set<std::tuple<std::uint32_t, std::int64_t, std::uint32_t>>
+      published_;  // who, what, to whom
   // Of rounds, by their numbers, which do not begin anew in another job of the name.
   std::map<std::uint64_t, std::vector<ViewMember>> rounds_;          // recorded
   std::map<std::uint64_t, std::vector<ViewMember>> granted_rounds_;  // of all lives of the daemon

@@ -291,7 +291,8 @@ void Client::call(Trainer& trainer) {
       return session_->targets(ask, worker, trainer.iteration);
     case Phase::kPush:
       // What is pushed can be read by then.
-      if (plan_.decentralized) watcher_.on_published(trainer.rank, trainer.iteration);
+      if (plan_.decentralized)
+        watcher_.on_published(trainer.rank, trainer.iteration, trainer.targets);
       if (trainer.iteration % 2 != 0) trainer.signals->mark_computed(now());
       return session_->push(ask, worker, trainer.iteration, {0.5, 32, 1024});
     case Phase::kCollect:
@@ -416,6 +417,7 @@ void Client::succeeded(std::size_t index, const Completion& completion) {
       trainer.phase = plan_.compute_first ? Phase::kCompute : Phase::kTargets;
       break;
     case Phase::kTargets:
+      trainer.targets = std::get<client::TargetsResult>(completion.result).ranks;
       trainer.phase = Phase::kPush;
       break;
     case Phase::kPush: {

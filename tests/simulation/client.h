@@ -24,8 +24,9 @@ class ClientWatcher {
   virtual ~ClientWatcher() = default;
   // The daemon has acknowledged the push of an iteration, which counts.
   virtual void on_acknowledged(std::uint32_t rank, std::int64_t iteration) = 0;
-  // Decentralized: the worker's update of this iteration can be read by the others from now on.
-  virtual void on_published(std::uint32_t rank, std::int64_t iteration) = 0;
+  // Decentralized: the worker's update of this iteration can be read by these from now on.
+  virtual void on_published(std::uint32_t rank, std::int64_t iteration,
+                            const std::vector<std::uint32_t>& targets) = 0;
   virtual void on_collected(std::uint32_t rank, std::int64_t iteration,
                             const std::vector<wire::PeerUpdate>& updates) = 0;
   // The worker was told to drop the work of an iteration, and does.
@@ -96,8 +97,9 @@ class Client final : public Endpoint {
     client::OpId aside = 0;  // an explanation that was asked for
     client::WorkerId worker = client::kNoWorker;
     std::uint32_t rank = 0;
-    std::int64_t iteration = -1;  // rounds: the round
-    std::int64_t trained = 0;     // rounds: iterations, by all of its processes
+    std::int64_t iteration = -1;         // rounds: the round
+    std::vector<std::uint32_t> targets;  // decentralized: of that iteration
+    std::int64_t trained = 0;            // rounds: iterations, by all of its processes
     std::shared_ptr<client::WorkerSignals> signals;
   };
 

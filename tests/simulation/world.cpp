@@ -204,6 +204,7 @@ class World {
         daemon_->lose_power();
         daemon_.reset();
         disk_.cut_power(random_);
+        checks_.note_power_cut();
         if (options_.mode == store::Mode::kFast) {
           checks_.forgive();
           end_lost_ = end_lost_ || stopped_;

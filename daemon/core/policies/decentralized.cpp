@@ -7,8 +7,10 @@
 namespace syncd {
 namespace {
 
-// The reason of the note that carries a file's graph; stored, hence never changed.
+// The reasons of notes, stored, hence never changed. Of the one that carries a file's graph,
 constexpr const char* kGraphFile = "graph file";
+// and of the one with PeerGraph::unrecorded_clocks().
+constexpr const char* kNewEdges = "new edges";
 
 }  // namespace
 
@@ -28,14 +30,20 @@ std::size_t DecentralizedPolicy::dense_edges(std::size_t workers, const Hosts& h
 // ---- membership
 // -------------------------------------------------------------------------------------------
 
-void DecentralizedPolicy::rebuild(PolicyHost& host) {
-  std::string note = graph_.rebuild(host);
+void DecentralizedPolicy::rebuild(PolicyHost& host, std::optional<Rank> entering) {
+  std::string note = graph_.rebuild(host, entering);
   if (note != note_) {
     note_ = std::move(note);
     Fact fact;
     fact.reason =
         note_.empty() ? "graph: " + graph_.spec().text() + " as specified" : "graph: " + note_;
     host.note(std::move(fact));
+  }
+  if (!host.replaying()) {
+    Fact fact;
+    fact.reason = kNewEdges;
+    fact.values = graph_.unrecorded_clocks(host);
+    if (!fact.values.empty()) host.note(std::move(fact));
   }
   look_at_all(host);
 }
@@ -49,6 +57,7 @@ void DecentralizedPolicy::on_created(PolicyHost& host) {
 
 void DecentralizedPolicy::on_start(PolicyHost& host) {
   started_ = true;
+  graph_.forget_clocks();
   rebuild(host);
 }
 
@@ -57,17 +66,21 @@ void DecentralizedPolicy::on_disband(PolicyHost&) {
 }
 
 void DecentralizedPolicy::on_note(PolicyHost& host, const Record& record) {
+  if (record.reason == kNewEdges) return graph_.set_clocks(host, record.values);
   if (record.reason != kGraphFile || !graph_.set_file_edges(record.values)) return;
   // In an older history it may come after the start.
   if (started_) rebuild(host);
 }
 
-void DecentralizedPolicy::on_enter(PolicyHost& host, Rank) {
-  if (started_) rebuild(host);
+void DecentralizedPolicy::on_enter(PolicyHost& host, Rank rank) {
+  if (started_) rebuild(host, rank);
 }
 
-void DecentralizedPolicy::on_exit(PolicyHost& host, Rank) {
-  if (started_) rebuild(host);
+void DecentralizedPolicy::on_exit(PolicyHost& host, Rank rank) {
+  if (!started_) return;
+  // Where a new process takes its place, on_enter() follows.
+  if (is_member(host.worker(rank).state)) return graph_.cut(rank);
+  rebuild(host);
 }
 
 // It may know of answers that a daemon which was started again does not.

@@ -3,6 +3,7 @@
 // thread.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -63,7 +64,7 @@ class DecentralizedPolicy : public Policy {
     traits.family = Family::kDecentralized;
     return traits;
   }
-  void rebuild(PolicyHost& host);
+  void rebuild(PolicyHost& host, std::optional<Rank> entering = {});
   void try_again(PolicyHost& host, Rank rank);
   void look_at(PolicyHost& host, std::span<const PeerEdge> edges);
   void settle(PolicyHost& host);

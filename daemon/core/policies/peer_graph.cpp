@@ -2,6 +2,7 @@
 #include "daemon/core/policies/peer_graph.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "daemon/core/engine/limits.h"
 #include "daemon/core/topology/graph.h"
@@ -51,7 +52,9 @@ std::optional<topology::GraphOutline> PeerGraph::plan(std::uint32_t workers,
   return std::nullopt;
 }
 
-std::string PeerGraph::rebuild(const PolicyHost& host) {
+std::string PeerGraph::rebuild(const PolicyHost& host, std::optional<Rank> entering) {
+  entering_ = entering;
+  assumed_.clear();
   const std::vector<Rank>& active = host.active();
   std::vector<std::string> hosts;
   hosts.reserve(active.size());
@@ -76,18 +79,83 @@ std::string PeerGraph::rebuild(const PolicyHost& host) {
     for (std::size_t i = 0; i < graph.in(node).size(); ++i) {
       const Rank from = active[graph.in(node)[i]];
       const PeerEdge* known = find_edge(of(before, to), from);
-      PeerEdge edge{from, 0, 0, kNoIteration};
+      PeerEdge edge;
       if (known != nullptr) {
         edge = *known;
       } else {
-        edge.live_from = std::max(host.worker(from).clock, host.worker(to).clock) + 1;
+        edge.live_from = first_of(host, from, to);
       }
+      edge.peer = from;
+      edge.is_new = known == nullptr;
       edge.weight = weights.in[i];
       in_.get(to).push_back(edge);
-      out_.get(from).push_back({to, edge.live_from, 0, kNoIteration});
+      out_.get(from).push_back({to, edge.is_new, edge.live_from});
     }
   }
   return note;
+}
+
+void PeerGraph::cut(Rank rank) {
+  in_.get(rank).clear();
+  for (const PeerEdge& edge : out(rank)) {
+    std::erase_if(in_.get(edge.peer), [rank](const PeerEdge& other) { return other.peer == rank; });
+  }
+}
+
+// Who has not come back since a restart may have been granted another iteration than records say.
+bool PeerGraph::is_known(const PolicyHost& host, Rank rank) const {
+  return host.replaying() || rank == entering_ || host.worker(rank).told_epoch != 0;
+}
+
+Clock PeerGraph::clock_of(const PolicyHost& host, Rank rank) const {
+  Clock clock = host.worker(rank).clock;
+  for (const RankMap<Clock>* clocks : {&recorded_, &assumed_}) {
+    if (const Clock* other = clocks->find(rank)) clock = std::max(clock, *other);
+  }
+  // The next one, or by a jump one that some other worker was in.
+  return is_known(host, rank) ? clock : std::max(clock, host.clocks().max() + 1);
+}
+
+std::vector<std::int64_t> PeerGraph::unrecorded_clocks(const PolicyHost& host) {
+  std::vector<std::int64_t> clocks;
+  const auto add = [&](Rank rank) {
+    const Worker& worker = host.worker(rank);
+    const Clock clock = clock_of(host, rank);
+    if (!is_known(host, rank)) {
+      if (std::exchange(assumed_.get(rank, kNoIteration), clock) != clock) {
+        clocks.insert(clocks.end(), {-1 - std::int64_t{rank}, clock});
+      }
+    } else if (worker.computing() && worker.clock == worker.granted &&
+               std::exchange(recorded_.get(rank, kNoIteration), clock) != clock) {
+      clocks.insert(clocks.end(), {rank, clock});
+    }
+  };
+  in_.for_each([&](Rank to, const std::vector<PeerEdge>& edges) {
+    for (const PeerEdge& edge : edges) {
+      if (!edge.is_new) continue;
+      add(edge.peer);
+      add(to);
+    }
+  });
+  return clocks;
+}
+
+void PeerGraph::set_clocks(const PolicyHost& host, std::span<const std::int64_t> clocks) {
+  for (std::size_t i = 0; i + 1 < clocks.size(); i += 2) {
+    const bool is_known = clocks[i] >= 0;
+    const auto rank = static_cast<Rank>(is_known ? clocks[i] : -1 - clocks[i]);
+    (is_known ? recorded_ : assumed_).get(rank) = clocks[i + 1];
+  }
+  in_.for_each([&](Rank to, std::vector<PeerEdge>& edges) {
+    for (PeerEdge& edge : edges) {
+      if (edge.is_new) edge.live_from = first_of(host, edge.peer, to);
+    }
+  });
+  out_.for_each([&](Rank from, std::vector<PeerEdge>& edges) {
+    for (PeerEdge& edge : edges) {
+      if (edge.is_new) edge.live_from = first_of(host, from, edge.peer);
+    }
+  });
 }
 
 void PeerGraph::weigh(std::span<PeerUpdate> updates) const {
@@ -168,8 +236,8 @@ bool PeerGraph::take(std::span<const std::int64_t>& state) {
     }
     const auto to = static_cast<Rank>(state[at]);
     const auto from = static_cast<Rank>(state[at + 1]);
-    in_.get(to).push_back({from, state[at + 2], 0, state[at + 3]});
-    out_.get(from).push_back({to, state[at + 2], 0, kNoIteration});
+    in_.get(to).push_back({from, false, state[at + 2], 0, state[at + 3]});
+    out_.get(from).push_back({to, false, state[at + 2]});
   }
   // Weights follow from degrees, as row_weights() has them.
   in_.for_each([this](Rank, std::vector<PeerEdge>& edges) {

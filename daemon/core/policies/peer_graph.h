@@ -6,9 +6,11 @@
 // anew over the active workers in rank order; a file's graph only loses nodes. An edge that is new
 // then counts from the iteration after the later one that its two ends are in, so that nobody waits
 // for an update that was never sent, nor sends one that nobody expects. An edge that stays keeps
-// what it was.
+// what it was. Grants are in no record, so that the job's history has the iterations that a new
+// edge counts from beside the loss or the join that made it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -26,6 +28,7 @@ namespace syncd {
 
 struct PeerEdge {
   Rank peer = 0;
+  bool is_new = false;  // since the latest rebuild()
   Iteration live_from = 0;
   double weight = 0;                  // of an in-edge, in a reduce in which nothing is missing
   Iteration consumed = kNoIteration;  // of an in-edge: the newest update that a reduce was given
@@ -54,9 +57,18 @@ class PeerGraph {
   std::vector<std::int64_t> file_edges() const;
   bool set_file_edges(std::span<const std::int64_t> edges);
 
-  // Edges over the active workers, from now on. The sentence is empty unless the graph is not the
-  // one that was asked for. O(n + m).
-  std::string rebuild(const PolicyHost& host);
+  // Edges over the active workers, from now on, of which `entering` is a new one. The sentence is
+  // empty unless the graph is not the one that was asked for. O(n + m).
+  std::string rebuild(const PolicyHost& host, std::optional<Rank> entering);
+  // All clocks may begin anew.
+  void forget_clocks() { recorded_.clear(); }
+  // The rank's edges end: those of the next rebuild() are new. To be followed by that.
+  void cut(Rank rank);
+  // What the new edges of the latest rebuild() count from and no record has yet, for the job's
+  // history: rank and clock in turn; -1 - rank if the worker may be there, and it is not known. And
+  // back, after the same rebuild().
+  std::vector<std::int64_t> unrecorded_clocks(const PolicyHost& host);
+  void set_clocks(const PolicyHost& host, std::span<const std::int64_t> clocks);
 
   // In rank order. None for a rank that is not active.
   std::span<PeerEdge> in(Rank rank) { return of(in_, rank); }
@@ -72,11 +84,21 @@ class PeerGraph {
   bool take(std::span<const std::int64_t>& state);
 
  private:
+  bool is_known(const PolicyHost& host, Rank rank) const;
+  // What a new edge of this worker counts from.
+  Clock clock_of(const PolicyHost& host, Rank rank) const;
+  Iteration first_of(const PolicyHost& host, Rank from, Rank to) const {
+    return std::max(clock_of(host, from), clock_of(host, to)) + 1;
+  }
+
   topology::GraphSpec spec_;
   bool force_;
   topology::Weighting weighting_ = topology::Weighting::kEqual;
   Lists in_, out_;
   Rank ranks_ = 0;  // all edges are between ranks below it
+  std::optional<Rank> entering_;
+  RankMap<Clock> recorded_;  // that are known: the latest of unrecorded_clocks()
+  RankMap<Clock> assumed_;   // the others, of the latest rebuild()
 };
 
 // The graph of a decentralized policy, which is its first argument. False: `error` says what is

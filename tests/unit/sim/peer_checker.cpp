@@ -132,8 +132,6 @@ void PeerChecker::take_record(const Record& record, std::vector<Change>& changes
         breach(worker_text(rank) + " enters at clock " + std::to_string(record.clock) + ", not " +
                std::to_string(expected));
       }
-      // One that takes its predecessor's place: the others must not wait for what that was doing.
-      if (worker.active) changes.push_back({Change::Kind::kExit, rank, 0, {}});
       changes.push_back({Change::Kind::kEnter, rank, record.clock, {}});
       return;
     }

@@ -89,6 +89,13 @@ Clock PeerModel::entry_clock(Rank rank) const {
 
 void PeerModel::enter(Rank rank, Clock clock) {
   Worker& worker = workers_[rank];
+  if (worker.active) {
+    // One that takes its predecessor's place: the others must not wait for what that was doing.
+    for (Rank other = 0; other < ranks(); ++other) {
+      edge_of(rank, other).live = edge_of(other, rank).live = false;
+    }
+    active_.erase(std::lower_bound(active_.begin(), active_.end(), rank));
+  }
   worker.active = true;
   worker.clock = worker.collected = worker.consumed = clock;
   worker.jump_set.reset();
