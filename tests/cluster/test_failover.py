@@ -204,13 +204,20 @@ def test_a_leader_whose_disk_is_full_hands_over(cluster):
         cluster.syncctl("cluster", "move", "0", leader.name, *configured)
         wait_until(leader.leads, "it leads")
         workers.first_grants(time.monotonic())
-        with open(leader.store / "filler", "wb") as filler, pytest.raises(OSError):
+        filler = leader.store / "filler"
+        with open(filler, "wb") as filling, pytest.raises(OSError):
             while True:
-                filler.write(bytes(1 << 20))
-                filler.flush()
+                filling.write(bytes(1 << 20))
+                filling.flush()
         wait_until(lambda: any(member.leads() for member in followers), "another one leads")
         workers.first_grants(time.monotonic())
+        wait_until(lambda: "is full" in leader.page("/readyz")[1], "it waits for room, and says so")
+        filler.unlink()
+        new_leader = next(member for member in followers if member.leads())
+        at = log_of(new_leader)["log_last"]
+        wait_until(lambda: log_of(leader)["copied"] >= at, "it follows")
         check(cluster, workers.finish())
+        assert all(member.is_up() for member in cluster.members), leader.log()
 
 
 @small

@@ -43,6 +43,8 @@ Leadership::Leadership(ShardKeys keys, Shard shard, std::string member, Nonce pr
       term_{generation, 0} {}
 
 void Leadership::on_view(View view, Micros now) {
+  // What it has seen is of an etcd that is no longer: that was set back.
+  if (view.revision < seen_at_ && state_ == State::kFollows) seen_at_ = 0;
   if (view.revision < seen_at_) return;
   members_ = std::move(view.members);
   ready_ = std::move(view.ready);

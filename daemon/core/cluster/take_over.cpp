@@ -33,16 +33,17 @@ bool follows(const TakeOver& read, const Entry& entry) {
 
 }  // namespace
 
-Transaction take_over_read(const ShardKeys& keys, Index from, Index count) {
+Transaction take_over_read(const ShardKeys& keys, Index from, Index count, bool pointers) {
   const std::string log_end =
       count == kAllEntries ? end_of(keys.log()) : keys.entry(end_of_read(from, count));
-  return {{},
-          {{Op::Kind::kGet, keys.first()},
-           {Op::Kind::kGet, keys.tail()},
-           {Op::Kind::kGet, keys.meta()},
-           {Op::Kind::kGet, keys.snapshots(), "", end_of(keys.snapshots())},
-           {Op::Kind::kGet, from > 1 ? keys.entry(from) : keys.log(), "", log_end}},
-          {}};
+  Transaction read;
+  read.then = {
+      {Op::Kind::kGet, keys.first()}, {Op::Kind::kGet, keys.tail()}, {Op::Kind::kGet, keys.meta()}};
+  if (pointers) {
+    read.then.push_back({Op::Kind::kGet, keys.snapshots(), "", end_of(keys.snapshots())});
+  }
+  read.then.push_back({Op::Kind::kGet, from > 1 ? keys.entry(from) : keys.log(), "", log_end});
+  return read;
 }
 
 std::vector<Op> seed(const ShardKeys& keys) {

@@ -22,9 +22,10 @@ struct TakeOver {
 };
 
 // All of it, in one transaction; or, for a copy that has the log before `from`, what is behind; of
-// that, up to `count` entries.
+// that, up to `count` entries. `pointers`: of the jobs' snapshots, too.
 inline constexpr Index kAllEntries = UINT64_MAX;
-Transaction take_over_read(const ShardKeys& keys, Index from = 1, Index count = kAllEntries);
+Transaction take_over_read(const ShardKeys& keys, Index from = 1, Index count = kAllEntries,
+                           bool pointers = true);
 
 // What is put for a shard that is new. It is led only once this is there: a tail that is missing is
 // an error, never a log that begins again.

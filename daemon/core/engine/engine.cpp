@@ -321,6 +321,11 @@ bool Engine::refuses_new_job(const Caller& caller, const JobSpec& spec) const {
          refuses(caller, Status::kLimit, too_large(spec));
 }
 
+bool Engine::refuses_unreadable(const Caller& caller, const std::string& name) const {
+  const auto found = unreadable_.find(name);
+  return found != unreadable_.end() && refuses(caller, Status::kStore, found->second);
+}
+
 // A name whose job has run to its end may be used again; a worker of the ended job may not.
 bool Engine::makes_job(const wire::Join& join) const {
   const JobId id = find_job(join.job);
@@ -362,6 +367,7 @@ void Engine::on_join(Request& request, wire::Join& join) {
   }
   if (wrong.empty() && join.name.empty()) wrong = "the worker's name is empty: give it one";
   if (refuses(caller, Status::kInvalid, std::move(wrong))) return;
+  if (refuses_unreadable(caller, join.job)) return;
   if (makes_job(join)) {
     // Nor may what is left of an earlier launch begin what a later one has finished.
     if (job != nullptr && job->group().refuses_launch(caller, join)) return;
@@ -534,7 +540,8 @@ bool Engine::declare_job(const JobSpec& spec, Micros now, Effects& effects, std:
   error = validate(spec);
   if (error.empty()) {
     declared_[spec.name] = spec;
-    if (!is_live(find_job(spec.name))) create_job(spec, error);
+    const bool is_there = is_live(find_job(spec.name)) || unreadable_.contains(spec.name);
+    if (!is_there) create_job(spec, error);
   }
   finish();
   return error.empty();
@@ -549,7 +556,7 @@ void Engine::on_create(Request& request, wire::CreateJobRequest& create) {
   if (!create.policy.empty()) spec.policy = create.policy;
   if (create.expected_workers != 0) spec.expected_workers = create.expected_workers;
   spec.min_workers = create.min_workers;
-  if (refuses_new_job(caller, spec)) return;
+  if (refuses_unreadable(caller, spec.name) || refuses_new_job(caller, spec)) return;
   const JobId id = find_job(spec.name);
   if (is_live(id)) {
     return refuse(
@@ -564,7 +571,10 @@ void Engine::on_create(Request& request, wire::CreateJobRequest& create) {
 }
 
 Job* Engine::named(const Caller& caller, const std::string& name) const {
-  if (refuses(caller, Status::kInvalid, job_name_too_long(name))) return nullptr;
+  if (refuses(caller, Status::kInvalid, job_name_too_long(name)) ||
+      refuses_unreadable(caller, name)) {
+    return nullptr;
+  }
   Job* job = find(find_job(name));
   if (job == nullptr) refuse(caller, Status::kUnknownJob, "there is no job '" + name + "'");
   return job;
@@ -624,7 +634,10 @@ void Engine::on_order(const Caller& caller, const wire::OrderCheckpoint& order) 
 }
 
 void Engine::on_latest(const Caller& caller, const wire::LatestCheckpoint& request) const {
-  if (refuses(caller, Status::kInvalid, job_name_too_long(request.job))) return;
+  if (refuses(caller, Status::kInvalid, job_name_too_long(request.job)) ||
+      refuses_unreadable(caller, request.job)) {
+    return;
+  }
   const Job* job = find(find_job(request.job));
   const CompleteCheckpoint* kept = kept_.find(request.job);
   if (job != nullptr) return reply(caller, job->checkpoints().latest(kept, request));
@@ -675,6 +688,7 @@ EngineStats Engine::stats(const Visible& visible) const {
 
 EngineStats Engine::stats() const {
   EngineStats stats = this->stats([](const std::string&) { return true; });
+  stats.jobs_unreadable = static_cast<std::uint32_t>(unreadable_.size());
   stats.pushes = state_.pushes;
   stats.grants = state_.grants;
   return stats;
@@ -837,7 +851,13 @@ bool Engine::restore(const JobSnapshot* snapshot, std::span<const Record> record
   const Micros latest = std::exchange(state_.now, 0);
   const bool replayed = replay();
   state_.now = std::max(state_.now, latest);
-  if (!replayed) return false;
+  if (!replayed) {
+    state_.workers -= job->roster().known();
+    job->checkpoints().forget();
+    state_.timers.cancel_job(created->job, 0);
+    return false;
+  }
+  unreadable_.erase(spec.name);  // of an earlier job
   // As when a job is created. Should all of them still go on, none may be dropped.
   if (jobs_.size() >= limits::kJobsMax) forget_oldest_stopped();
   JobId& named = by_name_[spec.name];
@@ -850,6 +870,12 @@ bool Engine::restore(const JobSnapshot* snapshot, std::span<const Record> record
   jobs_[created->job] = std::move(job);
   next_job_ = created->job + state_.options.job_step;
   return true;
+}
+
+void Engine::stand_alone(const Record& created, const std::string& why) {
+  unreadable_[created.name] = why;
+  forget_epochs(created.epoch);
+  next_job_ = std::max(next_job_, created.job + state_.options.job_step);
 }
 
 void Engine::finish_restore(Micros now) {

@@ -33,9 +33,10 @@ namespace syncd {
 class Job;
 
 struct EngineStats {
-  std::uint32_t jobs = 0;     // not stopped
-  std::uint32_t workers = 0;  // members of all jobs
-  std::uint64_t pushes = 0;   // accepted since the engine was made; duplicates are not counted
+  std::uint32_t jobs = 0;             // not stopped
+  std::uint32_t jobs_unreadable = 0;  // see Engine::stand_alone()
+  std::uint32_t workers = 0;          // members of all jobs
+  std::uint64_t pushes = 0;  // accepted since the engine was made; duplicates are not counted
   std::uint64_t grants = 0;
 };
 
@@ -81,6 +82,9 @@ class Engine {
   // Rebuilds one job from what the store has: its snapshot (or null) and the records after it. Jobs
   // must come in the order of their ids. On false, `error` names job and sequence.
   bool restore(const JobSnapshot* snapshot, std::span<const Record> records, std::string& error);
+  // Instead of a job that restore() has refused: who asks for one of its name is told why with
+  // STORE, and nothing is recorded of it.
+  void stand_alone(const Record& created, const std::string& why);
 
   // Call once after the last restore: from now on every member that was there counts as
   // disconnected, and has its job's worker_grace to come back.
@@ -162,6 +166,7 @@ class Engine {
   // True: something is wrong, and the caller hears of it.
   bool refuses(const Caller& caller, Status status, std::string wrong) const;
   bool refuses_store(const Caller& caller) const;
+  bool refuses_unreadable(const Caller& caller, const std::string& name) const;
   bool refuses_new_job(const Caller& caller, const JobSpec& spec) const;
   // The job of this name; null if there is none, which the caller has then been told.
   Job* named(const Caller& caller, const std::string& name) const;
@@ -194,7 +199,8 @@ class Engine {
   JobId last_asked_ = 0;
   Job* last_job_ = nullptr;
   std::map<std::string, JobId, std::less<>> by_name_;  // of several by one name, the latest
-  std::uint64_t round_forgotten_ = 0;                  // likewise of rounds
+  std::map<std::string, std::string, std::less<>> unreadable_;  // jobs that stand alone, and why
+  std::uint64_t round_forgotten_ = 0;                           // likewise of rounds
   Epoch epoch_forgotten_ = 0;  // the highest of a job that is forgotten: no new one is below it
   std::map<std::string, JobSpec, std::less<>> declared_;  // by the configuration
   KeptCheckpoints kept_;

@@ -272,7 +272,8 @@ constexpr Metric kMetrics[] = {
        return member.last - std::min(member.copied, member.last);
      }>},
     {"syncd_cluster_copies_set_aside", "gauge", "cluster_name, shard",
-     "Earlier copies of this member, as STORE.set_aside-TIME beside its store, that were there "
+     "Earlier copies of this member, as STORE.set_aside-GENERATION-TIME beside its store, that "
+     "were there "
      "when it started or came since.",
      of_member<[](const cluster::MemberView& member) { return member.set_aside; }>},
     {"syncd_cluster_take_overs_total", "counter", "cluster_name, shard, cause",
@@ -309,6 +310,9 @@ constexpr Metric kMetrics[] = {
     // ---- all jobs
     {"syncd_jobs", "gauge", "", "Jobs that are not stopped.",
      one<[](const All& all) { return all.snapshot.server.engine.jobs; }>},
+    {"syncd_jobs_unreadable", "gauge", "",
+     "Jobs of a cluster's store that this version cannot read: their workers are answered STORE.",
+     one<[](const All& all) { return all.snapshot.server.engine.jobs_unreadable; }>},
     {"syncd_jobs_unexported", "gauge", "",
      "Jobs without series of their own, because there are too many.",
      one<[](const All& all) { return all.snapshot.server.jobs_left_out; }>},

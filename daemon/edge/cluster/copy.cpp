@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "daemon/edge/cluster/log_records.h"
 #include "proto/base/clock.h"
@@ -20,20 +21,30 @@ namespace {
 constexpr Micros kDiskTimeout = 20'000'000;
 constexpr Micros kProgressEvery = 1'000'000;
 
-// Behind a copy's path, and before the time.
+// Behind a copy's path, and before its generation and the time.
 const std::string kSetAside = ".set_aside-";
+
+// 0: there is none of the job.
+Sequence sequence_of(const std::map<JobId, Sequence>& known, JobId job) {
+  const auto found = known.find(job);
+  return found == known.end() ? 0 : found->second;
+}
+
+std::vector<std::filesystem::path> set_aside_of(const std::string& path) {
+  const std::string prefix = std::filesystem::path(path).filename().string() + kSetAside;
+  std::vector<std::filesystem::path> found;
+  std::error_code ignored;
+  std::filesystem::directory_iterator beside(parent_of(path), ignored);
+  for (; !ignored && beside != std::filesystem::end(beside); beside.increment(ignored)) {
+    if (beside->path().filename().string().starts_with(prefix)) found.push_back(beside->path());
+  }
+  return found;
+}
 
 }  // namespace
 
 std::uint64_t count_set_aside(const std::string& path) {
-  const std::string prefix = std::filesystem::path(path).filename().string() + kSetAside;
-  std::uint64_t count = 0;
-  std::error_code ignored;
-  std::filesystem::directory_iterator beside(parent_of(path), ignored);
-  for (; !ignored && beside != std::filesystem::end(beside); beside.increment(ignored)) {
-    if (beside->path().filename().string().starts_with(prefix)) ++count;
-  }
-  return count;
+  return set_aside_of(path).size();
 }
 
 std::string to_text(const Stamp& stamp) {
@@ -173,10 +184,20 @@ bool Copy::take_all(const Config& config, const TakeOver& read, std::string& err
 bool Copy::set_store_aside(std::string& error) {
   if (!store_->close(kDiskTimeout, error)) return false;
   store_.reset();
-  set_aside_ = fmt::format("{}{}{}", options_.path, kSetAside, wall_clock_us() / 1'000'000);
+  const std::string prefix = fmt::format("{}{}{}-", options_.path, kSetAside, stamp_.generation);
+  std::vector<std::string> earlier;
+  for (const std::filesystem::path& other : set_aside_of(options_.path)) {
+    if (other.string().starts_with(prefix)) earlier.push_back(other.string());
+  }
+  std::ranges::sort(earlier);
+  set_aside_ = fmt::format("{}{}", prefix, wall_clock_us() / 1'000'000);
   std::error_code code;
   std::filesystem::rename(options_.path, set_aside_, code);
-  if (!code) return true;
+  if (!code) {
+    // Of a generation's history the first has the beginning, and this one the latest.
+    for (std::size_t i = 1; i < earlier.size(); ++i) std::filesystem::remove_all(earlier[i], code);
+    return true;
+  }
   error = fmt::format(
       "the copy {} ends before the cluster's log begins, and cannot be set aside as {}: {}; move "
       "its files away",
@@ -199,8 +220,8 @@ bool Copy::begin_anew(const Config& config, const TakeOver& read, std::string& e
 // Those that the copy lacks: `all`, or those of states that it has reached.
 bool Copy::take_snapshots(const TakeOver& read, bool all, store::Batch& batch, std::string& error) {
   for (const auto& [job, pointer] : read.pointers) {
-    if (pointer.sequence <= snapshots_[job]) continue;
-    if (!all && pointer.sequence > last_[job]) continue;
+    if (pointer.sequence <= sequence_of(snapshots_, job)) continue;
+    if (!all && pointer.sequence > sequence_of(last_, job)) continue;
     if (progress_) progress_();
     auto& [known, bytes] = fetched_[job];
     if (known != pointer && !fetch_(job, pointer, bytes, error)) return false;

@@ -40,6 +40,8 @@ class LeaseKeeper {
   Micros left() const;
   // etcd has said that there is no such lease: it does not come back.
   bool is_lost() const;
+  // Why the latest attempt to keep it did not count; empty: it did, or there was none.
+  std::string problem() const;
   // The loop has turned. If it has not for a third of the lease, the lease is not kept alive: a
   // loop that hangs must not hold its shards.
   void turned() { turned_us_.store(boot_us(), std::memory_order_relaxed); }
@@ -50,6 +52,7 @@ class LeaseKeeper {
  private:
   static Micros boot_us();
   void run();
+  Etcd::LeaseAnswer ask(bool granted);
   bool loop_turns() const;
 
   const Options options_;
@@ -61,6 +64,7 @@ class LeaseKeeper {
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;
   Lease lease_;
+  std::string problem_;
   bool stop_ = false;
 
   std::thread thread_;  // last

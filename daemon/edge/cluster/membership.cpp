@@ -5,8 +5,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <span>
 #include <thread>
@@ -45,6 +48,10 @@ constexpr Index kReadAtOnce = 500;
 // The log stays for so long for the copy of a member that has gone.
 constexpr Micros kAwayFor = 600'000'000;
 constexpr Index kSampledEntries = 64;
+// A shard has a pointer for each of its jobs, also of those that have ended.
+constexpr Micros kPointersEvery = 10'000'000;
+// A store needs so much of a disk to be opened.
+constexpr std::uintmax_t kRoomMin = 16 << 20;
 // Who leads the other shards: each leader reads all of them.
 constexpr Micros kLookAroundEvery = 1'000'000;
 // At its peak a leader puts some 3 MB/s into etcd.
@@ -78,7 +85,7 @@ bool write_lease_file(const std::string& path, LeaseId id, std::string& error) {
     std::ofstream file(fresh, std::ios::trunc);
     file << id << '\n';
     if (!file.flush()) {
-      error = "cannot write " + fresh;
+      error = fmt::format("cannot write {}: {}", fresh, std::strerror(errno));
       return false;
     }
   }
@@ -86,7 +93,18 @@ bool write_lease_file(const std::string& path, LeaseId id, std::string& error) {
       sync_to_disk(parent_of(path))) {
     return true;
   }
-  error = "cannot write " + path;
+  error = fmt::format("cannot write {}: {}", path, std::strerror(errno));
+  return false;
+}
+
+// Whether a store cannot be written there because the disk is full: it may have room again. Beside
+// it lies the lease's file.
+bool is_full(const std::string& store) {
+  for (const std::string& path : {store, parent_of(store)}) {
+    std::error_code code;
+    const auto space = std::filesystem::space(path, code);
+    if (!code && space.available < kRoomMin) return true;
+  }
   return false;
 }
 
@@ -202,14 +220,13 @@ bool Membership::prepare(std::string& error) {
 
 // Ends the lease that this member had before, and begins another one.
 bool Membership::begin_lease(std::string& error) {
-  keeper_.reset();
   const std::string file = lease_file(options_.store.path);
-  if (const LeaseId earlier = read_lease_file(file); earlier > 0) {
-    std::string ignored;  // it ends by itself
-    etcd_.revoke(earlier, call_timeout(), ignored);
-  }
+  const LeaseId earlier = read_lease_file(file);
   const auto id = static_cast<LeaseId>(random_number() >> 1);
   if (!write_lease_file(file, id, error)) return false;
+  keeper_.reset();
+  std::string ignored;  // it ends by itself
+  if (earlier > 0) etcd_.revoke(earlier, call_timeout(), ignored);
   LeaseKeeper::Options lease;
   lease.lease = options_.lease;
   lease.read_key = keys_.leader();
@@ -256,11 +273,18 @@ bool Membership::look(std::string& error) {
       return false;
     }
     const std::lock_guard lock(view_mutex_);
-    view_.problem = "etcd does not answer";
+    view_.problem = "etcd does not answer: " + seen.error;
     return true;
   }
   if (!read_config(seen, error) || is_set_back(seen, error)) return false;
-  if (copy_ == nullptr && !prepare(error)) return false;
+  if (copy_ == nullptr && !prepare(error)) {
+    if (!is_full(options_.store.path)) return false;
+    copy_.reset();
+    tell_behind(error);
+    const std::lock_guard lock(view_mutex_);
+    view_.problem = "the disk of its copy is full";
+    return true;
+  }
   if (!register_member(seen, error)) return false;
   note_leader(seen);
   note_others(seen);
@@ -480,7 +504,10 @@ void Membership::note_view(const Answer& seen) {
 
 // Of the follower that this member is.
 std::string Membership::why_not_leading(Index last) const {
-  if (!keeper_->may_grant()) return "etcd has not given it a lease";
+  if (!keeper_->may_grant()) {
+    const std::string problem = keeper_->problem();
+    return "etcd has not given it a lease" + (problem.empty() ? "" : ": " + problem);
+  }
   if (leadership_->is_unfit(now())) return "it failed to lead a moment ago";
   if (!take_up_problem_told_.empty()) return "its copy is behind";
   return copied() + kReadyWithin < last ? "its copy is not complete yet" : "";
@@ -513,14 +540,26 @@ bool Membership::catch_up(const Answer& seen, std::string& error) {
   First first;
   if (const KeyValue* item = seen.find(keys_.first())) decode(item->value, first);
   const Index from = std::max(copied() + 1, first.index);
+  // A copy that begins anew is made of them. One that follows has all records, and is only read
+  // the sooner for them when it leads.
+  const bool is_new = copied() == 0 || first.index > copied() + 1;
+  const bool pointers = is_new || now() - pointers_at_ >= kPointersEvery;
+  if (pointers) pointers_at_ = now();
   keeper_->hold(true);
-  const Answer answer = etcd_.transact(take_over_read(keys_, from, kReadAtOnce), 0, kReadTimeout);
+  const bool is_good = read_piece(from, pointers, error);
   keeper_->hold(false);
+  return is_good;
+}
+
+bool Membership::read_piece(Index from, bool pointers, std::string& error) {
+  const Answer answer =
+      etcd_.transact(take_over_read(keys_, from, kReadAtOnce, pointers), 0, kReadTimeout);
   if (answer.kind != Answer::Kind::kThen) {
     tell_behind("the cluster's log cannot be read: " + answer.error);
     return true;  // the next look tries again
   }
   // Its beginning was removed since.
+  First first;
   if (const KeyValue* item = answer.find(keys_.first())) decode(item->value, first);
   if (first.index > from) return true;
   TakeOver read;
@@ -591,13 +630,20 @@ bool Membership::fetch(JobId job, const Pointer& pointer, std::string& bytes, st
 bool Membership::take_turn(std::unique_ptr<store::Store>& store, std::string& error) {
   if (keeper_->is_lost()) {
     leadership_->depose();
-    return begin_lease(error);
+    std::string problem;
+    if (!begin_lease(problem) && problem != lease_problem_told_) {
+      say(LogLevel::kWarn, "lease_not_begun", {{"reason", problem}});
+    }
+    lease_problem_told_ = problem;
+    return true;
   }
   if (!keeper_->may_grant()) {
     if (leadership_->state() != Leadership::State::kFollows) leadership_->depose();
     return true;
   }
   leadership_->set_copied(copied());
+  // It reads a long log without the key: one whose copy is complete may lead meanwhile.
+  if (is_behind_ && leadership_->state() == Leadership::State::kFollows) return true;
   if (const auto attempt = leadership_->next(now())) {
     const bool reads = leadership_->state() == Leadership::State::kReads;
     if (reads) keeper_->hold(true);
@@ -771,7 +817,9 @@ bool Membership::may_answer() {
   keeper_->turned();
   if (deposed_.load(std::memory_order_relaxed)) return false;
   if (keeper_->may_grant()) return true;
-  depose("its lease has run out");
+  const std::string why = keeper_->problem();
+  depose("its lease has run out: " +
+         (why.empty() ? "this process, or its machine, stood still" : why));
   return false;
 }
 

@@ -112,6 +112,7 @@ class Membership {
   std::string why_not_leading(Index last) const;
   Index copied() const;
   bool catch_up(const Answer& seen, std::string& error);
+  bool read_piece(Index from, bool pointers, std::string& error);
   bool take_up(const TakeOver& read, bool& is_up, std::string& error);
   bool is_set_back(const Answer& seen, std::string& error) const;
   void tell_set_back();
@@ -143,6 +144,7 @@ class Membership {
   bool is_behind_ = false;  // its copy has yet to take up what it saw
   std::unique_ptr<LeaseKeeper> keeper_;
   Micros registered_at_ = 0;
+  Micros pointers_at_ = 0;  // when its copy looked for snapshots last
   // Of each other member: how far its copy has come, and when that was seen last.
   std::map<std::string, std::pair<Index, Micros>> others_;
   std::atomic<std::uint64_t> auth_hash_{0};
@@ -154,6 +156,7 @@ class Membership {
   std::string problem_told_;  // empty: etcd answers
   Micros told_at_ = 0;
   std::string take_up_problem_told_;
+  std::string lease_problem_told_;
   std::string set_aside_told_;
   std::atomic<bool> deposed_{false};
 

@@ -54,11 +54,14 @@ ShardStore::ShardStore(Options options, const TakeOver& read, Etcd& etcd,
   std::set<JobId> jobs;
   std::vector<Record> created;
   std::string ignored;  // load_each() reports the same error
-  copy_->jobs(created, ignored);
+  const bool is_known = copy_->jobs(created, ignored);
   for (const Record& record : created) jobs.insert(record.job);
   for (const auto& [job, pointer] : read.pointers) {
     snapshots_[job] = pointers_[job] = pointer.sequence;
+    // Retention removed it from this copy while another member led.
+    if (is_known && !jobs.contains(job)) removed_.jobs.push_back(job);
   }
+  removed_.epoch = copy_->removed_epoch();
   if (has_unread_) {
     // load_each() says what is in them.
     const std::size_t count = read.first.index - read.there.index;
@@ -301,7 +304,11 @@ std::string ShardStore::room_problem() const {
   if (!fills(options_.figures->etcd_bytes, options_.etcd_quota_bytes)) return {};
   return fmt::format(
       "etcd has come to 60 % of its quota of {} MiB (cluster.etcd_quota_bytes): what must be "
-      "stored is refused until its compaction has made room",
+      "stored is refused until its compaction has made room. If that does not help, etcd is full "
+      "of "
+      "the states of jobs that have ended, which a shorter store.retention removes, or holds what "
+      "is "
+      "not syncd's",
       options_.etcd_quota_bytes >> 20);
 }
 

@@ -53,6 +53,14 @@ bool Core::recover(const std::function<void(Micros latest)>& clock, Recovered& r
     ++recovered.jobs;
     recovered.records += job.records.size();
     if (engine_.restore(job.snapshot ? &*job.snapshot : nullptr, job.records, wrong)) return true;
+    const Record* created = job.snapshot          ? &job.snapshot->created
+                            : job.records.empty() ? nullptr
+                                                  : &job.records.front();
+    if (store_.is_shared() && created != nullptr && !created->name.empty()) {
+      recovered.unreadable.push_back(wrong);
+      engine_.stand_alone(*created, "this version of syncd cannot read it: " + wrong);
+      return true;
+    }
     wrong = "store " + store_.describe() + ": " + wrong;
     return false;
   };

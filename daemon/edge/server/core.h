@@ -50,6 +50,9 @@ class Core {
   struct Recovered {
     std::size_t jobs = 0;
     std::size_t records = 0;
+    // Of a store that others lead if this process does not, why a job stands alone: they could not
+    // read it either, and the store's other jobs would not be served.
+    std::vector<std::string> unreadable;
   };
   // `progress`, if not null, is called after each job.
   bool recover(const std::function<void(Micros latest)>& clock, Recovered& recovered,

@@ -148,6 +148,15 @@ bool Server::recover(std::string& error) {
                       : "what a crash has cut off"}});
   }
   if (!core_.recover(go_on_from, recovered, error, options_.on_recovering)) return false;
+  for (const std::string& why : recovered.unreadable) {
+    log(LogLevel::kError, "job_unreadable",
+        {{"store", store_->describe()},
+         {"reason", why},
+         {"hint",
+          "its workers are answered STORE until a member leads that can read it; the other jobs "
+          "are "
+          "served"}});
+  }
   log(LogLevel::kInfo, "recovered",
       {{"store", store_->describe()},
        {"mode", core_.mode_text()},

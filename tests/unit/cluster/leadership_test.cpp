@@ -309,6 +309,16 @@ TEST_F(ClusterLeadership, AnotherKeyDeposes) {
   EXPECT_EQ(a.state(), State::kFollows);
 }
 
+// Of an etcd that was restored from a backup all revisions are lower than what it has seen.
+TEST_F(ClusterLeadership, AFollowerBelievesAnEtcdThatWasSetBack) {
+  Leadership a = member(first(), 1);
+  Leadership::View later{etcd.revision() + 1'000, KeyValue{kKeys.leader(), "b's", 5}, kMembers};
+  a.on_view(later, 0);
+  EXPECT_EQ(a.wakes_at(), kNever);
+  show(a, kSecond);
+  EXPECT_EQ(a.wakes_at(), kSecond) << "nobody leads there";
+}
+
 // Its create landed, and its answer did not come: the key is not led under.
 TEST_F(ClusterLeadership, AKeyWhoseCreateWasNotAnsweredIsDeleted) {
   Leadership a = member(first(), 1);

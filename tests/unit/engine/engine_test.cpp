@@ -242,6 +242,52 @@ TEST(EngineLimits, ANewJobIsAboveTheEpochsOfThoseThatAreForgotten) {
   EXPECT_EQ(effects.records.at(0).epoch, 8U);
 }
 
+// Of a store that others lead if this process does not.
+TEST(Engine, AJobThatCannotBeReadStandsAlone) {
+  Crowd crowd("asp", 3);
+  std::vector<Record> records = crowd.records();
+  records.back().sequence += 5;  // of its last join
+  Engine engine({});
+  std::string error;
+  ASSERT_FALSE(engine.restore(nullptr, records, error));
+  engine.stand_alone(records.front(), error);
+  std::vector<Record> other = Crowd("asp", 1).records();
+  for (Record& record : other) record.job = 3;
+  other.front().name = "other";
+  ASSERT_TRUE(engine.restore(nullptr, other, error)) << error;
+  engine.finish_restore(0);
+  EXPECT_EQ(engine.stats().jobs_unreadable, 1U);
+  EXPECT_EQ(engine.stats().workers, 1U);
+
+  Effects effects;
+  const auto ask = [&](wire::Body body) {
+    engine.step(Request{{1, 1}, std::move(body)}, 0, effects);
+    return effects.replies.at(0).body;
+  };
+  wire::Join join;
+  join.job = "train";
+  join.name = "w0";
+  join.host = "h";
+  for (const wire::Body& body :
+       {wire::Body(join), wire::Body(wire::CreateJobRequest{"train", "asp", 1, 0}),
+        wire::Body(wire::StopJobRequest{"train", ""}),
+        wire::Body(wire::LatestCheckpoint{"train"})}) {
+    const wire::Body answer = ask(body);
+    ASSERT_TRUE(std::holds_alternative<wire::Error>(answer)) << body.index();
+    EXPECT_EQ(std::get<wire::Error>(answer).status, Status::kStore);
+    EXPECT_THAT(std::get<wire::Error>(answer).message, HasSubstr("job 'train' (#1)"));
+    EXPECT_TRUE(effects.records.empty());
+  }
+  JobSpec declared;
+  declared.name = "train";
+  ASSERT_TRUE(engine.declare_job(declared, 0, effects, error)) << error;
+  EXPECT_TRUE(effects.records.empty()) << "it is there";
+  join.job = "other";
+  EXPECT_TRUE(std::holds_alternative<wire::Joined>(ask(join)));
+  EXPECT_TRUE(std::holds_alternative<wire::Ok>(ask(wire::CreateJobRequest{"new", "asp", 1, 0})));
+  EXPECT_EQ(effects.records.at(0).job, 4U);
+}
+
 // A job that is made, or that grows, keeps to the limit; one of the store has the graph that it
 // had, and so has a worker of it that was lost.
 TEST(EngineLimits, EdgesOfANewGraphAreBounded) {

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <thread>
 
+#include "daemon/edge/cluster/log_records.h"
 #include "fixture.h"
 
 namespace syncd::cluster {
@@ -334,6 +335,38 @@ TEST_F(ShardStoreTest, WhatTheCopyHadIsNotReadAndStillRemoved) {
   auto copy = open_copy(dir_.path() + "/empty");
   take_up(*copy);
   EXPECT_EQ(copy->stamp().tail, etcd_.read().tail);
+}
+
+// Each copy removes what is too old when it looks, which may be before its member leads.
+TEST_F(ShardStoreTest, WhatRetentionRemovedFromTheCopyGoesFromEtcdToo) {
+  {
+    auto store = open(dir_.store());
+    Batch batch = store::batch_of({creation(1), push(1, 2), creation(2, "later"), push(2, 2)});
+    batch.snapshots = {store::sample_snapshot(1, 2), store::sample_snapshot(2, 2)};
+    ASSERT_TRUE(store->submit(++ticket_, std::move(batch)));
+    ASSERT_TRUE(reports_.wait_for(ticket_));
+    while (etcd_.read().pointers.size() < 2) push_on(*store, ticket_ + 2);
+    close(*store);
+  }
+  // Of a member whose copy lacks job 1.
+  store::RecordEncoder encoder;
+  auto copy = open_copy(dir_.path() + "/other");
+  TakeOver read = etcd_.read();
+  std::erase_if(read.pointers, [](const auto& one) { return one.first == 1; });
+  for (Entry& entry : read.log) {
+    std::vector<Record> records;
+    std::string error;
+    ASSERT_TRUE(decode_records(entry.records, records, error)) << error;
+    std::erase_if(records, [](const Record& record) { return record.job == 1; });
+    entry.records = encode_records(records, encoder);
+  }
+  std::string error;
+  ASSERT_EQ(copy->take_up(config_, read, error), Copy::Took::kAll) << error;
+  copy.reset();
+  auto store = open(dir_.path() + "/other");
+  while (etcd_.read().pointers.size() == 2) std::this_thread::yield();
+  EXPECT_EQ(etcd_.read().pointers.at(0).first, 2U);
+  close(*store);
 }
 
 }  // namespace
