@@ -111,6 +111,7 @@ ExitCode Daemon::serve(std::unique_ptr<store::Store> store, std::string& error) 
   options.on_idle = [this] { on_idle(); };
   if (host_) {
     options.before_sending = [this] { host_->check(); };
+    options.on_unreadable = [this](const std::string& why) { host_->cannot_read(why); };
     const config::Config::Cluster& cluster = reloader_.config().cluster;
     options.shard = cluster.shard;
     // It does not lead any more then, and another member may.

@@ -184,8 +184,7 @@ std::vector<std::int64_t> DecentralizedPolicy::save() const {
 bool DecentralizedPolicy::load(std::span<const std::int64_t> state) {
   if (state.empty() || state[0] < 0 || state[0] > 1) return false;
   started_ = state[0] == 1;
-  state = state.subspan(1);
-  return graph_.take(state) && state.empty();
+  return graph_.take(state.subspan(1));
 }
 
 }  // namespace syncd

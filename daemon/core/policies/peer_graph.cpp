@@ -54,7 +54,17 @@ std::optional<topology::GraphOutline> PeerGraph::plan(std::uint32_t workers,
 
 std::string PeerGraph::rebuild(const PolicyHost& host, std::optional<Rank> entering) {
   entering_ = entering;
-  assumed_.clear();
+  if (!host.replaying()) {
+    // The next one, or by a jump one that some other worker was in, which may have gone.
+    highest_ = std::max(host.clocks().empty() ? kNoIteration : host.clocks().max(),
+                        host.highest_relative()) +
+               1;
+  }
+  const RankMap<Clock> assumed = std::exchange(assumed_, {});
+  assumed.for_each([&](Rank rank, Clock clock) {
+    const Worker& worker = host.worker(rank);
+    if (worker.active() && clock > worker.clock) assumed_.get(rank) = clock;
+  });
   const std::vector<Rank>& active = host.active();
   std::vector<std::string> hosts;
   hosts.reserve(active.size());
@@ -109,26 +119,30 @@ bool PeerGraph::is_known(const PolicyHost& host, Rank rank) const {
 
 Clock PeerGraph::clock_of(const PolicyHost& host, Rank rank) const {
   Clock clock = host.worker(rank).clock;
-  for (const RankMap<Clock>* clocks : {&recorded_, &assumed_}) {
-    if (const Clock* other = clocks->find(rank)) clock = std::max(clock, *other);
+  if (const Clock* recorded = recorded_.find(rank); recorded != nullptr && host.replaying()) {
+    clock = std::max(clock, *recorded);
   }
-  // The next one, or by a jump one that some other worker was in.
-  return is_known(host, rank) ? clock : std::max(clock, host.clocks().max() + 1);
+  if (const Clock* assumed = assumed_.find(rank)) clock = std::max(clock, *assumed);
+  return is_known(host, rank) ? clock : std::max(clock, highest_);
 }
 
 std::vector<std::int64_t> PeerGraph::unrecorded_clocks(const PolicyHost& host) {
   std::vector<std::int64_t> clocks;
   const auto add = [&](Rank rank) {
     const Worker& worker = host.worker(rank);
-    const Clock clock = clock_of(host, rank);
     if (!is_known(host, rank)) {
+      const Clock clock = clock_of(host, rank);
       if (std::exchange(assumed_.get(rank, kNoIteration), clock) != clock) {
         clocks.insert(clocks.end(), {-1 - std::int64_t{rank}, clock});
       }
-    } else if (worker.computing() && worker.clock == worker.granted &&
-               std::exchange(recorded_.get(rank, kNoIteration), clock) != clock) {
-      clocks.insert(clocks.end(), {rank, clock});
+      return;
     }
+    Clock& recorded = recorded_.get(rank, kNoIteration);
+    const bool is_granted = worker.computing() && worker.clock == worker.granted;
+    // It may be behind a grant that it was given in an earlier life of the daemon and never saw.
+    if (is_granted ? recorded == worker.clock : recorded <= worker.clock) return;
+    recorded = worker.clock;
+    clocks.insert(clocks.end(), {rank, worker.clock});
   };
   in_.for_each([&](Rank to, const std::vector<PeerEdge>& edges) {
     for (const PeerEdge& edge : edges) {
@@ -144,6 +158,7 @@ void PeerGraph::set_clocks(const PolicyHost& host, std::span<const std::int64_t>
   for (std::size_t i = 0; i + 1 < clocks.size(); i += 2) {
     const bool is_known = clocks[i] >= 0;
     const auto rank = static_cast<Rank>(is_known ? clocks[i] : -1 - clocks[i]);
+    if (clocks[i + 1] > limits::kIterationMax) continue;
     (is_known ? recorded_ : assumed_).get(rank) = clocks[i + 1];
   }
   in_.for_each([&](Rank to, std::vector<PeerEdge>& edges) {
@@ -209,9 +224,10 @@ void PeerGraph::save(std::vector<std::int64_t>& out) const {
       out.insert(out.end(), {to, edge.peer, edge.live_from, edge.consumed});
     }
   });
+  assumed_.for_each([&](Rank rank, Clock clock) { out.insert(out.end(), {rank, clock}); });
 }
 
-bool PeerGraph::take(std::span<const std::int64_t>& state) {
+bool PeerGraph::take(std::span<const std::int64_t> state) {
   if (state.empty() || state[0] < 0 || static_cast<std::uint64_t>(state[0]) >= state.size()) {
     return false;
   }
@@ -250,6 +266,11 @@ bool PeerGraph::take(std::span<const std::int64_t>& state) {
     }
   });
   state = state.subspan(3 + 4 * static_cast<std::size_t>(count));
+  if (state.size() % 2 != 0) return false;
+  for (; !state.empty(); state = state.subspan(2)) {
+    if (state[0] < 0 || state[0] >= ranks || state[1] > limits::kIterationMax) return false;
+    assumed_.get(static_cast<Rank>(state[0])) = state[1];
+  }
   return true;
 }
 

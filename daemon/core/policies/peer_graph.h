@@ -61,11 +61,11 @@ class PeerGraph {
   // empty unless the graph is not the one that was asked for. O(n + m).
   std::string rebuild(const PolicyHost& host, std::optional<Rank> entering);
   // All clocks may begin anew.
-  void forget_clocks() { recorded_.clear(); }
+  void forget_clocks() { recorded_.clear(), assumed_.clear(); }
   // The rank's edges end: those of the next rebuild() are new. To be followed by that.
   void cut(Rank rank);
-  // What the new edges of the latest rebuild() count from and no record has yet, for the job's
-  // history: rank and clock in turn; -1 - rank if the worker may be there, and it is not known. And
+  // What the new edges of the latest rebuild() count from and no record says, for the job's
+  // history: rank and clock in turn; -1 - rank where it is not known that the worker is there. And
   // back, after the same rebuild().
   std::vector<std::int64_t> unrecorded_clocks(const PolicyHost& host);
   void set_clocks(const PolicyHost& host, std::span<const std::int64_t> clocks);
@@ -79,9 +79,9 @@ class PeerGraph {
   // their edges' weights: equal ones are made equal again, else the own update takes the rest.
   void weigh(std::span<PeerUpdate> updates) const;
 
-  // The edges as whole numbers, and back. take() moves `state` to what follows them.
+  // The edges as whole numbers, and back.
   void save(std::vector<std::int64_t>& out) const;
-  bool take(std::span<const std::int64_t>& state);
+  bool take(std::span<const std::int64_t> state);
 
  private:
   bool is_known(const PolicyHost& host, Rank rank) const;
@@ -96,9 +96,11 @@ class PeerGraph {
   topology::Weighting weighting_ = topology::Weighting::kEqual;
   Lists in_, out_;
   Rank ranks_ = 0;  // all edges are between ranks below it
+  // Of the latest rebuild().
   std::optional<Rank> entering_;
-  RankMap<Clock> recorded_;  // that are known: the latest of unrecorded_clocks()
-  RankMap<Clock> assumed_;   // the others, of the latest rebuild()
+  Clock highest_ = kNoIteration;  // that a worker may have reached
+  RankMap<Clock> recorded_;       // what unrecorded_clocks() said that is known; for replay
+  RankMap<Clock> assumed_;  // what it said that is not, where it is ahead of the worker's clock
 };
 
 // The graph of a decentralized policy, which is its first argument. False: `error` says what is

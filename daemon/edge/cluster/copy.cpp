@@ -30,6 +30,19 @@ Sequence sequence_of(const std::map<JobId, Sequence>& known, JobId job) {
   return found == known.end() ? 0 : found->second;
 }
 
+// Of the files in a directory.
+std::uint64_t bytes_of(const std::string& directory) {
+  std::uint64_t bytes = 0;
+  std::error_code ignored;
+  std::filesystem::recursive_directory_iterator each(directory, ignored);
+  for (; !ignored && each != std::filesystem::end(each); each.increment(ignored)) {
+    std::error_code gone;
+    const std::uint64_t size = each->is_regular_file(gone) ? each->file_size(gone) : 0;
+    if (!gone) bytes += size;
+  }
+  return bytes;
+}
+
 std::vector<std::filesystem::path> set_aside_of(const std::string& path) {
   const std::string prefix = std::filesystem::path(path).filename().string() + kSetAside;
   std::vector<std::filesystem::path> found;
@@ -194,8 +207,12 @@ bool Copy::set_store_aside(std::string& error) {
   std::error_code code;
   std::filesystem::rename(options_.path, set_aside_, code);
   if (!code) {
-    // Of a generation's history the first has the beginning, and this one the latest.
-    for (std::size_t i = 1; i < earlier.size(); ++i) std::filesystem::remove_all(earlier[i], code);
+    // Of a generation's history the first has the beginning, this one the end, and the largest the
+    // most.
+    const auto largest = std::ranges::max_element(earlier, {}, bytes_of);
+    for (auto other = earlier.begin(); other != earlier.end(); ++other) {
+      if (other != earlier.begin() && other != largest) std::filesystem::remove_all(*other, code);
+    }
     return true;
   }
   error = fmt::format(

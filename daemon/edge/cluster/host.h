@@ -77,6 +77,11 @@ class Host {
   void close();
   // Before watch(): some of the store has been read.
   void recovering() { membership_->turned(); }
+  // Before watch(): a job, which another member may be able to read. This one leaves leading to
+  // that for a moment, and does not return; if it leads again after that, it does.
+  void cannot_read(const std::string& why) {
+    if (unfit_for_ == 0) restart("it cannot read a job: " + why, true);
+  }
   // After the store was closed: the next leader need not wait for the lease.
   void leave();
   // The same, for the member that on_hand_over() has named; and the program starts anew and

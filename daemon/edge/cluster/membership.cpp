@@ -301,7 +301,7 @@ bool Membership::look(std::string& error) {
   bool is_good = true;
   if (std::string problem; !copy_->open(problem)) {
     tell_behind(problem);
-  } else if (tail != copy_->stamp().tail) {
+  } else if (tail != copy_->stamp().tail || (pointers_left_out_ && pointers_due())) {
     is_good = catch_up(seen, error);
   } else {
     tell_behind("");
@@ -505,7 +505,8 @@ void Membership::note_view(const Answer& seen) {
 // Of the follower that this member is.
 std::string Membership::why_not_leading(Index last) const {
   if (!keeper_->may_grant()) {
-    const std::string problem = keeper_->problem();
+    const std::string problem =
+        lease_problem_told_.empty() ? keeper_->problem() : lease_problem_told_;
     return "etcd has not given it a lease" + (problem.empty() ? "" : ": " + problem);
   }
   if (leadership_->is_unfit(now())) return "it failed to lead a moment ago";
@@ -534,6 +535,10 @@ Index Membership::copied() const {
   return copy_->stamp().generation == config_.generation ? copy_->stamp().tail.index : 0;
 }
 
+bool Membership::pointers_due() const {
+  return now() - pointers_at_ >= kPointersEvery;
+}
+
 // A long log is read piece by piece: it might come to gigabytes at once, and over a slow network to
 // more than there is time for.
 bool Membership::catch_up(const Answer& seen, std::string& error) {
@@ -543,7 +548,8 @@ bool Membership::catch_up(const Answer& seen, std::string& error) {
   // A copy that begins anew is made of them. One that follows has all records, and is only read
   // the sooner for them when it leads.
   const bool is_new = copied() == 0 || first.index > copied() + 1;
-  const bool pointers = is_new || now() - pointers_at_ >= kPointersEvery;
+  const bool pointers = is_new || pointers_due();
+  pointers_left_out_ = !pointers;
   if (pointers) pointers_at_ = now();
   keeper_->hold(true);
   const bool is_good = read_piece(from, pointers, error);

@@ -111,6 +111,7 @@ class Membership {
   void note_view(const Answer& seen);
   std::string why_not_leading(Index last) const;
   Index copied() const;
+  bool pointers_due() const;
   bool catch_up(const Answer& seen, std::string& error);
   bool read_piece(Index from, bool pointers, std::string& error);
   bool take_up(const TakeOver& read, bool& is_up, std::string& error);
@@ -144,7 +145,8 @@ class Membership {
   bool is_behind_ = false;  // its copy has yet to take up what it saw
   std::unique_ptr<LeaseKeeper> keeper_;
   Micros registered_at_ = 0;
-  Micros pointers_at_ = 0;  // when its copy looked for snapshots last
+  Micros pointers_at_ = 0;          // when its copy looked for snapshots last
+  bool pointers_left_out_ = false;  // since then
   // Of each other member: how far its copy has come, and when that was seen last.
   std::map<std::string, std::pair<Index, Micros>> others_;
   std::atomic<std::uint64_t> auth_hash_{0};

@@ -61,7 +61,6 @@ ShardStore::ShardStore(Options options, const TakeOver& read, Etcd& etcd,
     // Retention removed it from this copy while another member led.
     if (is_known && !jobs.contains(job)) removed_.jobs.push_back(job);
   }
-  removed_.epoch = copy_->removed_epoch();
   if (has_unread_) {
     // load_each() says what is in them.
     const std::size_t count = read.first.index - read.there.index;
@@ -91,13 +90,14 @@ ShardStore::~ShardStore() {
 // A leader may have ended after its copy had a snapshot and before etcd had. It is put now: an idle
 // job makes no other one, and its log entries would stay for ever.
 bool ShardStore::load_each(const TakeJob& take, std::string& error) {
-  return copy_->load_each(
-      [&](store::RecoveredJob&& job, std::string& why) {
-        if (job.snapshot) add_snapshot(*job.snapshot);
-        if (has_unread_) note_unread(job);
-        return take(std::move(job), why);
-      },
-      error);
+  const auto pass_on = [&](store::RecoveredJob&& job, std::string& why) {
+    if (job.snapshot) add_snapshot(*job.snapshot);
+    if (has_unread_) note_unread(job);
+    return take(std::move(job), why);
+  };
+  if (!copy_->load_each(pass_on, error)) return false;
+  removed_.epoch = copy_->removed_epoch();
+  return true;
 }
 
 // The entries that were not read have of a job what the copy has, or less.
@@ -384,8 +384,11 @@ void ShardStore::remove_covered() {
   if (last != 0) log_.remove_before(last + 1);
 }
 
+// Of a job that cannot be read all copies have the records; a new one finds them missing, and
+// cannot read it either.
 bool ShardStore::is_covered(const LogEntry& entry) const {
   return std::ranges::all_of(entry.last, [this](const auto& item) {
+    if (unreadable_.contains(item.first)) return true;
     const auto pointer = pointers_.find(item.first);
     return pointer != pointers_.end() && pointer->second >= item.second;
   });

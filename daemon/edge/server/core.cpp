@@ -47,7 +47,8 @@ const char* Core::mode_text() const {
 }
 
 bool Core::recover(const std::function<void(Micros latest)>& clock, Recovered& recovered,
-                   std::string& error, const std::function<void()>& progress) {
+                   std::string& error, const std::function<void()>& progress,
+                   const std::function<void(const std::string& why)>& on_unreadable) {
   const auto restore = [&](store::RecoveredJob&& job, std::string& wrong) {
     if (progress) progress();
     ++recovered.jobs;
@@ -57,6 +58,8 @@ bool Core::recover(const std::function<void(Micros latest)>& clock, Recovered& r
                             : job.records.empty() ? nullptr
                                                   : &job.records.front();
     if (store_.is_shared() && created != nullptr && !created->name.empty()) {
+      if (on_unreadable) on_unreadable(wrong);
+      store_.cannot_read(created->job);
       recovered.unreadable.push_back(wrong);
       engine_.stand_alone(*created, "this version of syncd cannot read it: " + wrong);
       return true;

@@ -50,13 +50,15 @@ class Core {
   struct Recovered {
     std::size_t jobs = 0;
     std::size_t records = 0;
-    // Of a store that others lead if this process does not, why a job stands alone: they could not
-    // read it either, and the store's other jobs would not be served.
+    // Of a store that others lead if this process does not, why each job that it cannot read stands
+    // alone: its other jobs are served.
     std::vector<std::string> unreadable;
   };
-  // `progress`, if not null, is called after each job.
+  // `progress`, if not null, is called after each job, and `on_unreadable` before one is to stand
+  // alone: it need not return.
   bool recover(const std::function<void(Micros latest)>& clock, Recovered& recovered,
-               std::string& error, const std::function<void()>& progress = nullptr);
+               std::string& error, const std::function<void()>& progress = nullptr,
+               const std::function<void(const std::string& why)>& on_unreadable = nullptr);
 
   // Call after store.start(). On false, `error` names the job and the setting that is wrong.
   bool declare_job(const JobSpec& spec, std::string& error);

@@ -147,7 +147,10 @@ bool Server::recover(std::string& error) {
                         "disk has damaged it since"
                       : "what a crash has cut off"}});
   }
-  if (!core_.recover(go_on_from, recovered, error, options_.on_recovering)) return false;
+  if (!core_.recover(go_on_from, recovered, error, options_.on_recovering,
+                     options_.on_unreadable)) {
+    return false;
+  }
   for (const std::string& why : recovered.unreadable) {
     log(LogLevel::kError, "job_unreadable",
         {{"store", store_->describe()},

@@ -56,6 +56,8 @@ struct ServerOptions {
   std::function<void()> before_sending;  // at the end of each turn; may be null
   std::function<void()>
       on_recovering;  // called after each job that start() has restored; may be null
+  // Called for each job of a cluster that start() cannot read; need not return; may be null.
+  std::function<void(const std::string& why)> on_unreadable;
 };
 
 enum class StartError { kNone, kStore, kJob, kListen };

@@ -3,6 +3,8 @@
 
 #include <gmock/gmock.h>
 
+#include <fstream>
+
 #include "daemon/core/cluster/shard_log.h"
 #include "daemon/edge/cluster/log_records.h"
 #include "fixture.h"
@@ -158,22 +160,25 @@ TEST_F(CopyTest, ACopyOfAnotherClusterIsRefusedAndOneOfAnEarlierGenerationSetAsi
   EXPECT_EQ(count_set_aside(dir_.store()), 1U);
 }
 
-TEST_F(CopyTest, OfAGenerationTheFirstAndTheLatestStayAside) {
+TEST_F(CopyTest, OfAGenerationTheFirstTheLargestAndTheLatestStayAside) {
   append({creation(1)});
   auto copy = open_copy(dir_.store());
   take_up(*copy);
   const std::string aside = dir_.store() + ".set_aside-";
-  for (const char* earlier : {"1-1000000001", "1-1000000002", "1-1000000003", "11-1000000002"}) {
+  for (const char* earlier :
+       {"1-1000000001", "1-1000000002", "1-1000000003", "1-1000000004", "11-1000000002"}) {
     std::filesystem::create_directory(aside + earlier);
   }
+  std::filesystem::create_directory(aside + "1-1000000002/history");
+  std::ofstream(aside + "1-1000000002/history/of") << "much";
   config_.generation = 2;
   take_up(*copy);
   EXPECT_TRUE(copy->set_aside().starts_with(aside + "1-")) << copy->set_aside();
-  for (const std::string& there :
-       {aside + "1-1000000001", copy->set_aside(), aside + "11-1000000002"}) {
+  for (const std::string& there : {aside + "1-1000000001", aside + "1-1000000002",
+                                   copy->set_aside(), aside + "11-1000000002"}) {
     EXPECT_TRUE(std::filesystem::exists(there)) << there;
   }
-  EXPECT_EQ(count_set_aside(dir_.store()), 3U);
+  EXPECT_EQ(count_set_aside(dir_.store()), 4U);
 }
 
 // Three jobs, of which only snapshots and the end of the log are in etcd.
