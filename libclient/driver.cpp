@@ -1,14 +1,15 @@
 // The session between its callers, a socket and a libuv loop. See the header for threads.
 #include "libclient/driver.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <exception>
 #include <new>
 #include <optional>
@@ -25,6 +26,9 @@ namespace {
 // A timer this late means that the process was stopped: what the daemon sent meanwhile lies in the
 // socket and is read before time is held against it.
 constexpr TimeUs kSuspendedUs = 1'000'000;
+
+// How long the loop leaves the socket to a caller that reads. Its timers may be as late.
+constexpr std::chrono::milliseconds kLookAway{2};
 
 // The client whose loop or callbacks this thread runs.
 thread_local const void* running = nullptr;
@@ -111,16 +115,12 @@ Completion Driver::perform(const MakeCall& make, TimeUs timeout_us) {
 }
 
 void Driver::wait_for(WaitedCall& call, const MakeCall& make, TimeUs timeout_us) {
-  const TimeUs now = now_us();
   std::unique_lock lock(mutex_);
-  // Before the request goes out: its answer is not to wake the loop.
   const bool reads = refused_ == Status::kOk && reader_ == nullptr && stream_ != nullptr &&
                      !stream_->is_connecting() && session_.wish().number == connection_;
-  if (reads) {
-    reader_ = &call;
-    stream_->watch_reading(false);
-  }
-  take(call, make, {op_of(call), Timeout::after(timeout_us, now), now_us()});
+  if (reads) reader_ = &call;
+  const TimeUs now = now_us();
+  take(call, make, {op_of(call), Timeout::after(timeout_us, now), now});
   if (reads) read_for(call, lock);
   if (!call.done()) call.wait(lock);
 }
@@ -132,6 +132,7 @@ void Driver::take(Call& call, const MakeCall& make, const Ask& ask) {
   call.previous_ = nullptr;
   if (calls_ != nullptr) calls_->previous_ = &call;
   calls_ = &call;
+  if (reader_ == nullptr) loop_reads_.notify_one();
   try {
     if (!try_to(make, ask)) finish(call, {0, Status::kNoMemory, kOutOfMemory});
     settle_away();
@@ -173,32 +174,37 @@ void Driver::release(WorkerId worker) noexcept {
 void Driver::read_for(WaitedCall& call, std::unique_lock<std::mutex>& lock) {
   const std::uint64_t connection = connection_;
   const auto same_connection = [&] { return stream_ != nullptr && connection_ == connection; };
-  // Where the descriptor is closed, and perhaps another's already, the loop has woken us before.
-  pollfd wanted[] = {{stream_->descriptor(), POLLIN, 0}, {reader_wake_.get(), POLLIN, 0}};
   while (!call.done() && same_connection()) {
+    epoll_event ready[2];
     reader_sleeps_ = true;
     lock.unlock();
-    const int ready = poll(wanted, 2, -1);
+    const int count = epoll_wait(readers_.get(), ready, 2, -1);
     lock.lock();
     reader_sleeps_ = false;
-    if (ready <= 0) continue;
-    if (wanted[1].revents != 0) {
-      eventfd_t count = 0;
-      eventfd_read(reader_wake_.get(), &count);
+    bool readable = false;
+    for (int i = 0; i < count; ++i) {
+      if (ready[i].data.fd == reader_wake_.get()) {
+        eventfd_t wakes = 0;
+        eventfd_read(reader_wake_.get(), &wakes);
+      } else {
+        readable = true;
+      }
     }
-    if (call.done() || !same_connection()) break;
-    if (wanted[0].revents != 0 && !read_once()) break;
+    // Even if the call is done: the kernel has woken us, and not the loop.
+    if (readable && same_connection() && !read_all()) break;
   }
   reader_ = nullptr;
-  if (same_connection()) stream_->watch_reading(true);
+  if (calls_ != nullptr) loop_reads_.notify_one();
 }
 
 // False: the loop must see to the connection.
-bool Driver::read_once() {
+bool Driver::read_all() {
   try {
-    std::span<const std::uint8_t> bytes;
-    if (!stream_->read(bytes)) return false;
-    session_.on_bytes(connection_, bytes, now_us());
+    do {
+      std::span<const std::uint8_t> bytes;
+      if (!stream_->read(bytes)) return false;
+      session_.on_bytes(connection_, bytes, now_us());
+    } while (stream_->has_more());
     settle_away();
     return session_.wish().number == connection_;
   } catch (...) {
@@ -237,9 +243,18 @@ bool make_tls(const std::vector<Endpoint>& endpoints, const tls::ClientSettings&
   return tls.context != nullptr || !is_needed;
 }
 
+bool Driver::open_readers() {
+  readers_.reset(epoll_create1(EPOLL_CLOEXEC));
+  if (readers_) reader_wake_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!reader_wake_) return false;
+  epoll_event wanted{};
+  wanted.events = EPOLLIN;
+  wanted.data.fd = reader_wake_.get();
+  return epoll_ctl(readers_.get(), EPOLL_CTL_ADD, reader_wake_.get(), &wanted) == 0;
+}
+
 bool Driver::open_loop(std::string& error) {
-  reader_wake_.reset(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  int code = reader_wake_ ? uv_loop_init(&loop_) : uv_translate_sys_error(errno);
+  int code = open_readers() ? uv_loop_init(&loop_) : uv_translate_sys_error(errno);
   if (code == 0) {
     code = uv_async_init(&loop_, &wake_,
                          [](uv_async_t* handle) { on_event<&Driver::take_wake>(handle->data); });
@@ -372,7 +387,9 @@ void Driver::take_time() {
 }
 
 void Driver::take_ready() {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_);
+  const bool one_call = calls_ == nullptr || calls_->next_ == nullptr;
+  if (reader_ != nullptr && one_call) leave_to_reader(lock);
   if (broken_) return;
   std::span<const std::uint8_t> bytes;
   if (stream_->is_connecting()) {
@@ -383,6 +400,12 @@ void Driver::take_ready() {
     session_.on_bytes(connection_, bytes, now_us());
   }
   settle();
+}
+
+// The answer arrived before its caller slept, and woke the loop, too. The loop looks away for a
+// moment, so that the next answers do not wake it; it comes back when no caller reads for a call.
+void Driver::leave_to_reader(std::unique_lock<std::mutex>& lock) {
+  loop_reads_.wait_for(lock, kLookAway, [&] { return reader_ == nullptr && calls_ != nullptr; });
 }
 
 void Driver::take_connected() {
@@ -543,7 +566,8 @@ void Driver::connect_next_address(std::string reason) {
   while (!addresses_.empty()) {
     const sockaddr_storage address = addresses_.front();
     addresses_.erase(addresses_.begin());
-    stream_ = Stream::connect(loop_, address, on_event<&Driver::take_ready>, this, reason);
+    stream_ = Stream::connect(loop_, readers_.get(), address, on_event<&Driver::take_ready>, this,
+                              reason);
     if (stream_ != nullptr) return;
   }
   session_.on_disconnected(connection_, reason, now_us());

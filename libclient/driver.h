@@ -2,7 +2,8 @@
 // call. One lock makes them take turns at the session. A caller puts its call into the session and
 // writes to the socket itself; while it waits, it reads the socket too, if no other caller does, so
 // that an answer wakes the thread that wants it and no other. The loop connects and closes, keeps
-// the time, and reads while no caller does. In a child of fork() every call answers kForked and
+// the time, and reads while no caller does. The kernel chooses between the two (stream.h): neither
+// says when it begins and ends to read. In a child of fork() every call answers kForked and
 // touches nothing that the parent's threads may have held.
 #pragma once
 
@@ -103,6 +104,7 @@ class Driver final {
  private:
   class WaitedCall;
 
+  bool open_readers();
   bool open_loop(std::string& error);
   void close_loop() noexcept;
   void run() noexcept;
@@ -112,6 +114,7 @@ class Driver final {
   void take_wake();
   void take_time();
   void take_ready();
+  void leave_to_reader(std::unique_lock<std::mutex>& lock);
   void deliver(const std::vector<PendingEvent>& events) noexcept;
   void inspect(const PendingInspection& inspection) noexcept;
   void shut_down();
@@ -145,7 +148,7 @@ class Driver final {
   void deliver();
   void finish(Call& call, Completion&& completion) noexcept;
   void read_for(WaitedCall& call, std::unique_lock<std::mutex>& lock);
-  bool read_once();
+  bool read_all();
   void wake_loop() noexcept;
   void wake_reader() noexcept;
   void fail_inside() noexcept;
@@ -178,7 +181,9 @@ class Driver final {
 
   WaitedCall* reader_ = nullptr;  // the call whose thread reads the socket; null: the loop does
   bool reader_sleeps_ = false;
-  UniqueFd reader_wake_;  // eventfd, readable when that thread is to look again
+  UniqueFd readers_;                    // the epoll in which that thread sleeps
+  UniqueFd reader_wake_;                // eventfd, readable when it is to look again
+  std::condition_variable loop_reads_;  // a call waits, and no caller reads
 
   std::thread thread_;
   // What events and inspections call may wait for as long as it likes.

@@ -38,9 +38,9 @@ void Stream::close_in_child() {
 
 // ---- Connecting and closing: loop thread -------------------------------------------------------
 
-Stream* Stream::connect(uv_loop_t& loop, const sockaddr_storage& address, OnReady on_ready,
-                        void* owner, std::string& error) {
-  auto* stream = new Stream(on_ready, owner);
+Stream* Stream::connect(uv_loop_t& loop, int readers, const sockaddr_storage& address,
+                        OnReady on_ready, void* owner, std::string& error) {
+  auto* stream = new Stream(readers, on_ready, owner);
   const int code = stream->start(loop, address);
   if (code == 0) return stream;
   error = uv_strerror(uv_translate_sys_error(code));
@@ -68,7 +68,7 @@ int Stream::start(uv_loop_t& loop, const sockaddr_storage& address) {
   const socklen_t size = address.ss_family == AF_UNIX ? sizeof(sockaddr_un) : sizeof address;
   if (::connect(socket_.get(), plain, size) != 0 && errno != EINPROGRESS) return errno;
   epoll_.reset(epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll_ || watch(EPOLL_CTL_ADD) != 0) return errno;
+  if (!epoll_ || watch() != 0) return errno;
   const int code = uv_poll_init(&loop, &poll_, epoll_.get());
   if (code != 0) return -code;
   poll_.data = this;
@@ -93,7 +93,13 @@ bool Stream::finish_connect() {
   if (code == 0) {
     descriptor_ = socket_.get();
     writing_watched_ = false;
-    if (watch() != 0) code = errno;
+    // Before the loop's: the kernel goes through those with EPOLLEXCLUSIVE in this order, and stops
+    // at the first that has a sleeper.
+    epoll_event wanted{};
+    wanted.events = EPOLLIN | EPOLLEXCLUSIVE;
+    wanted.data.fd = descriptor_;
+    const int added = epoll_ctl(readers_, EPOLL_CTL_ADD, descriptor_, &wanted);
+    if (added != 0 || watch() != 0) code = errno;
   }
   if (code != 0) error_ = uv_strerror(uv_translate_sys_error(code));
   return code == 0;
@@ -108,6 +114,7 @@ bool Stream::encrypt(std::unique_ptr<tls::Channel> channel, std::vector<std::uin
 void Stream::close() noexcept {
   owner_ = nullptr;
   descriptor_ = -1;
+  epoll_ctl(readers_, EPOLL_CTL_DEL, socket_.get(), nullptr);  // a child may have the socket, too
   shutdown(socket_.get(), SHUT_RDWR);  // a child of fork() may have it, too, and would keep it open
   uv_close(reinterpret_cast<uv_handle_t*>(&poll_),
            [](uv_handle_t* handle) { delete static_cast<Stream*>(handle->data); });
@@ -115,11 +122,13 @@ void Stream::close() noexcept {
 
 // ---- Bytes: any thread -------------------------------------------------------------------------
 
-int Stream::watch(int operation) noexcept {
+// EPOLLEXCLUSIVE allows no EPOLL_CTL_MOD. Added anew, it comes after the readers' again.
+int Stream::watch() noexcept {
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
   epoll_event wanted{};
-  if (reading_watched_) wanted.events |= EPOLLIN;
+  wanted.events = EPOLLIN | EPOLLEXCLUSIVE;
   if (writing_watched_) wanted.events |= EPOLLOUT;
-  return epoll_ctl(epoll_.get(), operation, socket_.get(), &wanted);
+  return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket_.get(), &wanted);
 }
 
 bool Stream::write(std::vector<std::uint8_t>& bytes) {
@@ -160,7 +169,10 @@ bool Stream::write_rest() {
     unsent_.clear();
     unsent_from_ = 0;
   }
-  if (std::exchange(writing_watched_, rest) != rest) watch();
+  if (std::exchange(writing_watched_, rest) != rest && watch() != 0) {
+    error_ = uv_strerror(uv_translate_sys_error(errno));
+    written = false;
+  }
   return written;
 }
 
@@ -187,6 +199,7 @@ bool Stream::read(std::span<const std::uint8_t>& bytes) {
 bool Stream::receive(std::span<const std::uint8_t>& bytes) {
   const ssize_t size = recv(descriptor_, buffer_.data(), buffer_.size(), MSG_DONTWAIT);
   bytes = std::span(buffer_).first(size > 0 ? static_cast<std::size_t>(size) : 0);
+  has_more_ = bytes.size() == buffer_.size();
   if (size > 0 || (size < 0 && (errno == EAGAIN || errno == EINTR))) return true;
   error_ =
       size == 0 ? "the daemon closed the connection" : uv_strerror(uv_translate_sys_error(errno));

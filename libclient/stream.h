@@ -1,7 +1,8 @@
-// One connection, TCP (with TLS or without) or Unix socket. The loop makes it and closes it, and
-// watches it while no other thread does; whoever holds the owner's lock reads and writes bytes, on
-// any thread. It frees itself after close(). A child of fork() closes its copy of the socket at
-// once, so that the daemon sees the parent's end.
+// One connection, TCP (with TLS or without) or Unix socket. The loop makes it and closes it;
+// whoever holds the owner's lock reads and writes bytes, on any thread. Bytes that arrive wake the
+// thread that sleeps in the epoll `readers`, or the loop if none does; the connection's end wakes
+// both. It frees itself after close(). A child of fork() closes its copy of the socket at once, so
+// that the daemon sees the parent's end.
 #pragma once
 
 #include <sys/epoll.h>
@@ -29,9 +30,9 @@ class Stream {
   using OnReady = void (*)(void* owner) noexcept;
 
   // Loop thread. Begins to connect. Null, with the reason in `error`, if that fails at once; the
-  // owner then hears nothing.
-  static Stream* connect(uv_loop_t& loop, const sockaddr_storage& address, OnReady on_ready,
-                         void* owner, std::string& error);
+  // owner then hears nothing. `readers` outlives the stream.
+  static Stream* connect(uv_loop_t& loop, int readers, const sockaddr_storage& address,
+                         OnReady on_ready, void* owner, std::string& error);
 
   // Loop thread, under the owner's lock, in on_ready() while is_connecting(): whether it is
   // connected now.
@@ -52,26 +53,24 @@ class Stream {
   // What has come, valid until the next read(): nothing, if nothing has. False: the connection has
   // ended.
   bool read(std::span<const std::uint8_t>& bytes);
-  // Whether the loop is woken when something has come. It always is when the connection has ended.
-  void watch_reading(bool watched) noexcept {
-    if (std::exchange(reading_watched_, watched) != watched) watch();
-  }
+  // Whether read() may have left bytes behind. Whoever was woken reads them all: nobody else was.
+  bool has_more() const { return has_more_; }
   // Why TLS has failed; kOk: it has not.
   Status tls_status() const { return tls_ != nullptr ? tls_->status() : Status::kOk; }
-  // For poll(); -1 while it connects.
-  int descriptor() const { return descriptor_; }
 
   // Loop thread, under the owner's lock. The owner hears nothing more.
   void close() noexcept;
 
  private:
-  Stream(OnReady on_ready, void* owner) : on_ready_(on_ready), owner_(owner) {}
+  Stream(int readers, OnReady on_ready, void* owner)
+      : readers_(readers), on_ready_(on_ready), owner_(owner) {}
   ~Stream();
   int start(uv_loop_t& loop, const sockaddr_storage& address);
   static void close_in_child();
   bool receive(std::span<const std::uint8_t>& bytes);
-  int watch(int operation = EPOLL_CTL_MOD) noexcept;
+  int watch() noexcept;
 
+  const int readers_;
   const OnReady on_ready_;
   void* owner_;  // null once closed
   UniqueFd socket_;
@@ -82,8 +81,8 @@ class Stream {
   // any thread, which a libuv handle does not allow.
   UniqueFd epoll_;
   uv_poll_t poll_;
-  bool reading_watched_ = true;
   bool writing_watched_ = true;  // until it is connected
+  bool has_more_ = false;
   std::string error_;
   std::unique_ptr<tls::Channel> tls_;
   std::vector<std::uint8_t> plain_;  // what the peer said under TLS, until the next read()

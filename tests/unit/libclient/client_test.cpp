@@ -9,7 +9,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <future>
 #include <mutex>
 #include <string_view>
 #include <thread>
@@ -185,6 +188,33 @@ TEST_P(OverTransport, ManyThreadsShareOneClient) {
   EXPECT_EQ(server.received("Hello"), 1U) << "one connection";
 }
 
+// The loop is not woken for what has woken a caller, however much of it comes behind the answer.
+TEST_P(OverTransport, WhatComesBehindAnAnswerIsReadWithoutAnotherCall) {
+  for (const std::size_t filling : {0U, 1'000U, 64U * 1024U, 150'000U}) {
+    FakeServer server(GetParam());
+    server.behave([&](auto& behaviour) {
+      behaviour.resync = true;
+      behaviour.filling = filling;
+    });
+    const auto client = open(server.address());
+    const JoinRequest asked = request("w");
+    const Completion joined = try_join(*client, asked, 30 * kSecond);
+    ASSERT_EQ(joined.status, Status::kOk) << joined.message;
+    const WorkerId worker = std::get<JoinResult>(joined.result).worker;
+    const auto advised = [&] {
+      return std::atomic_ref(*asked.signals->flag()).load(std::memory_order_relaxed) != 0;
+    };
+    for (int i = 0; i < 20; ++i) {
+      ASSERT_EQ(begin(*client, worker, 60 * kSecond).status, Status::kOk);
+      const TimeUs deadline_us = Driver::now_us() + 60 * kSecond;
+      while (!advised() && Driver::now_us() < deadline_us) std::this_thread::yield();
+      ASSERT_TRUE(advised()) << "iteration " << i << ", filling " << filling;
+      ASSERT_EQ(push(*client, worker, i, 60 * kSecond).status, Status::kOk);
+    }
+    EXPECT_EQ(leave(*client, worker).status, Status::kOk);
+  }
+}
+
 TEST_P(OverTransport, ACutConnectionIsInvisible) {
   FakeServer server(GetParam());
   const auto client = open(server.address());
@@ -244,6 +274,47 @@ TEST(Client, ExplainAndCancelWork) {
   EXPECT_EQ(std::get<Explanation>(explained.result).rule, "bsp");
   EXPECT_EQ(call(*client, 30 * kSecond, &Session::cancel_begin, worker).status, Status::kOk);
   blocked.join();
+}
+
+// Nobody waits for it.
+class Asked final : public Call {
+ public:
+  std::future<Completion> answer() { return answer_.get_future(); }
+
+ private:
+  void finish(Completion&& completion) noexcept override {
+    answer_.set_value(std::move(completion));
+  }
+  std::promise<Completion> answer_;
+};
+
+// The kernel has told the reader, and not the loop, that the other worker's grant is there.
+TEST(Client, ACallThatEndsAsItsThreadWakesLeavesNothingUnread) {
+  FakeServer server;
+  server.behave([](auto& behaviour) { behaviour.hold_begins = behaviour.hold_collects = true; });
+  Asked asked;
+  std::future<Completion> granted = asked.answer();
+  const auto client = open(server.address());
+  const WorkerId worker = join(*client, "w");
+  const WorkerId other = join(*client, "other");
+  client->submit(asked, [&](Session& session, const Ask& ask) { session.begin(ask, other); });
+  server.await("Begin", 1);
+  std::thread reader([&] {
+    const Completion collected = call(*client, 60 * kSecond, &Session::collect, worker, 0);
+    EXPECT_EQ(collected.status, Status::kCancelled) << collected.message;
+  });
+  server.await("Collect", 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it sleeps, most likely
+  server.behave([](auto& behaviour) { behaviour.silent = true; });
+  const auto cancel = [&](Session& session, const Ask& ask) {  // the reader cannot go on meanwhile
+    server.release_begins();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it is awake, most likely
+    session.cancel_begin(ask, worker);
+  };
+  EXPECT_EQ(client->perform(cancel, 0).status, Status::kTimeout);
+  reader.join();
+  ASSERT_EQ(granted.wait_for(std::chrono::seconds(60)), std::future_status::ready);
+  EXPECT_EQ(granted.get().status, Status::kOk);
 }
 
 TEST(Client, ClosingRacesWithCallsSafely) {

@@ -57,6 +57,7 @@ class FakeServer {
     std::int64_t staleness = 0;
     bool late = false;
     bool resync = false;         // every grant is followed by a ResyncNotice
+    std::size_t filling = 0;     // so many bytes of heartbeats' answers are between the two
     bool hold_collects = false;  // they are never answered
     std::size_t cut_every = 0;   // so many pushes, every connection is closed; 0: never
     std::vector<std::uint32_t> targets = {4, 0, 7};
@@ -337,8 +338,14 @@ class FakeServer {
     }
   }
   void grant(int fd, const HeldBegin& held) {
-    send(fd, held.id, wire::Granted{held.begin.iteration, now_.grant_flags, now_.staleness});
-    if (now_.resync) send(fd, 0, wire::ResyncNotice{held.begin.worker, held.begin.iteration});
+    std::vector<std::uint8_t> bytes;
+    encoder_.append(
+        {held.id, wire::Granted{held.begin.iteration, now_.grant_flags, now_.staleness}}, bytes);
+    while (bytes.size() < now_.filling) encoder_.append({1, wire::HeartbeatAck{}}, bytes);
+    if (now_.resync) {
+      encoder_.append({0, wire::ResyncNotice{held.begin.worker, held.begin.iteration}}, bytes);
+    }
+    write_all(fd, bytes);
   }
   void on(int fd, std::uint64_t id, const wire::Push& push) {
     bool fresh = false;
