@@ -254,7 +254,7 @@ void Session::begin(const Ask& ask, WorkerId id) {
       if (worker.rounds) end_round(worker);
     }
     Pending& wait = worker[kWait];
-    if (!wait.active) worker.shown = worker.data;
+    if (worker.views && !wait.active) worker.shown = worker.data;
     end_phase(worker, !wait.active && !worker.grant_ready);
     wait.kind = kBegin;
     if (!ready) return this->wait(worker, op, kBegin, worker.next);

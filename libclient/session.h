@@ -311,7 +311,7 @@ struct Completion {
   Completion(OpId of, Status why, std::string text)
       : op(of), status(why), message(std::move(text)) {}
   template <typename Result>
-  Completion(OpId of, Result given) : op(of), result(std::move(given)) {}
+  Completion(OpId of, Result&& given) : op(of), result(std::forward<Result>(given)) {}
 
   OpId op = 0;
   Status status = Status::kOk;
@@ -582,7 +582,7 @@ class Session final : private Link::Listener {
   static void set_computing_since(Worker& worker, TimeUs since);
   static void end_wait(Worker& worker);
   void on_new_life(Worker& worker);
-  void on_granted(Worker& worker, Step granted);
+  void on_granted(Worker& worker, Step&& granted);
   void on_pushed(Worker& worker, bool late);
   void on_noted(Worker& worker, Pending& notice);
   template <typename Reply>
@@ -656,9 +656,9 @@ class Session final : private Link::Listener {
   // The ends of operations (session_ends.cpp)
   void complete(Op& op, Status status, std::string message);
   template <typename Result = std::monostate>
-  void complete_ok(Op& op, Result result = {}) {
+  void complete_ok(Op& op, Result&& result = {}) {
     if (op.id == 0) return;
-    completions_.emplace_back(op.id, std::move(result));
+    completions_.emplace_back(op.id, std::forward<Result>(result));
     op.id = 0;  // only now: there may be no memory
   }
   template <typename Do>

@@ -99,7 +99,7 @@ void Session::on_answer(Worker& worker, Pending& pending, const wire::Body& body
     if (&pending == &worker[kWait] && (view->flags & wire::kStepStop) != 0) {
       return on_stopped(worker, view->reason);
     }
-    if (kind == kBegin) return on_granted(worker, *view);
+    if (kind == kBegin) return on_granted(worker, Step(*view));
   } else if (const auto* pushed = std::get_if<wire::Pushed>(&body)) {
     if (kind == kPush) return on_pushed(worker, pushed->late);
   } else if (std::holds_alternative<wire::Ok>(body)) {
@@ -388,7 +388,7 @@ void Session::on_peer_answer(Worker& worker, Reply& kept) {
   if (wait.op.id != 0) deliver_peer_answer(worker, wait.op, wait.kind);
 }
 
-void Session::on_granted(Worker& worker, Step granted) {
+void Session::on_granted(Worker& worker, Step&& granted) {
   worker.fences = 0;
   end_wait(worker);
   worker.granted = granted.iteration;

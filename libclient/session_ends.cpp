@@ -24,7 +24,7 @@ void Session::deliver_grant(Worker& worker) {
   worker.due = worker.grant.iteration;
   expect_exchange(worker);
   clear_resync(worker);
-  complete_ok(worker[kWait].op, worker.grant);
+  complete_ok(worker[kWait].op, std::move(worker.grant));
 }
 
 // Only begin has a flag for the end of the job.
