@@ -139,16 +139,18 @@ class Driver final {
   void arm_timer();
   void start_timer(TimeUs at_us);
 
-  void wait_for(WaitedCall& call, const MakeCall& make, TimeUs timeout_us);
+  // Each call goes through these: inlined, they cost less than their prologues.
+  [[gnu::always_inline]] inline void wait_for(WaitedCall& call, const MakeCall& make,
+                                              TimeUs timeout_us);
   // Any thread that holds the lock.
   void take(Call& call, const MakeCall& make, const Ask& ask);
-  bool try_to(const MakeCall& make, const Ask& ask);
+  [[gnu::always_inline]] inline bool try_to(const MakeCall& make, const Ask& ask);
   void settle_away();
-  void flush();
-  void deliver();
-  void finish(Call& call, Completion&& completion) noexcept;
-  void read_for(WaitedCall& call, std::unique_lock<std::mutex>& lock);
-  bool read_all();
+  [[gnu::always_inline]] inline void flush();
+  [[gnu::always_inline]] inline void deliver();
+  [[gnu::always_inline]] inline void finish(Call& call, Completion&& completion) noexcept;
+  [[gnu::always_inline]] inline void read_for(WaitedCall& call, std::unique_lock<std::mutex>& lock);
+  [[gnu::always_inline]] inline bool read_all();
   void wake_loop() noexcept;
   void wake_reader() noexcept;
   void fail_inside() noexcept;

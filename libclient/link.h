@@ -177,7 +177,7 @@ class Link {
   TimeUs spacing_us(TimeUs now) const;
   TimeUs next_delay_us();
   std::uint64_t next_random();
-  void handle(const wire::Message& message, TimeUs now);
+  [[gnu::always_inline]] inline void handle(const wire::Message& message, TimeUs now);
   void handshake(const wire::Message& message, TimeUs now);
   void welcomed(const wire::Welcome& welcome, TimeUs now);
   void redirected(const wire::Redirect& redirect, TimeUs now);

@@ -566,8 +566,9 @@ class Session final : private Link::Listener {
 
   // Answers (session_answers.cpp)
   void on_asked(std::uint64_t request, const wire::Body& body);
-  static Pending* find_pending(Worker& worker, std::uint64_t request);
-  void on_answer(Worker& worker, Pending& pending, const wire::Body& body);
+  [[gnu::always_inline]] inline static Pending* find_pending(Worker& worker, std::uint64_t request);
+  [[gnu::always_inline]] inline void on_answer(Worker& worker, Pending& pending,
+                                               const wire::Body& body);
   void on_error(Worker& worker, Pending& pending, const wire::Error& error);
   void on_refused(Worker& worker, Pending& pending, const wire::Error& error);
   void step_out_if_over(Worker& worker);
@@ -583,7 +584,7 @@ class Session final : private Link::Listener {
   static void end_wait(Worker& worker);
   void on_new_life(Worker& worker);
   void on_granted(Worker& worker, Step&& granted);
-  void on_pushed(Worker& worker, bool late);
+  [[gnu::always_inline]] inline void on_pushed(Worker& worker, bool late);
   void on_noted(Worker& worker, Pending& notice);
   template <typename Reply>
   void on_peer_answer(Worker& worker, Reply& kept);

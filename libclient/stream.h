@@ -67,7 +67,7 @@ class Stream {
   ~Stream();
   int start(uv_loop_t& loop, const sockaddr_storage& address);
   static void close_in_child();
-  bool receive(std::span<const std::uint8_t>& bytes);
+  [[gnu::always_inline]] inline bool receive(std::span<const std::uint8_t>& bytes);
   int watch() noexcept;
 
   const int readers_;
