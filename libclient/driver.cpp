@@ -27,7 +27,8 @@ namespace {
 // socket and is read before time is held against it.
 constexpr TimeUs kSuspendedUs = 1'000'000;
 
-// How long the loop leaves the socket to a caller that reads. Its timers may be as late.
+// How long the loop leaves the socket to a caller that reads. Its timers may be as late, and so may
+// a notice that comes when no call waits.
 constexpr std::chrono::milliseconds kLookAway{2};
 
 // The client whose loop or callbacks this thread runs.
@@ -181,7 +182,8 @@ void Driver::read_for(WaitedCall& call, std::unique_lock<std::mutex>& lock) {
     const int count = epoll_wait(readers_.get(), ready, 2, -1);
     lock.lock();
     reader_sleeps_ = false;
-    bool readable = false;
+    // A signal may have come together with bytes, of which the loop was not told then.
+    bool readable = count < 0;
     for (int i = 0; i < count; ++i) {
       if (ready[i].data.fd == reader_wake_.get()) {
         eventfd_t wakes = 0;
@@ -190,8 +192,9 @@ void Driver::read_for(WaitedCall& call, std::unique_lock<std::mutex>& lock) {
         readable = true;
       }
     }
-    // Even if the call is done: the kernel has woken us, and not the loop.
-    if (readable && same_connection() && !read_all()) break;
+    // Even if the call is done, or it is another connection: the kernel has woken us, and not the
+    // loop.
+    if (readable && stream_ != nullptr && !stream_->is_connecting() && !read_all()) break;
   }
   reader_ = nullptr;
   if (calls_ != nullptr) loop_reads_.notify_one();
@@ -203,8 +206,8 @@ bool Driver::read_all() {
     do {
       std::span<const std::uint8_t> bytes;
       if (!stream_->read(bytes)) return false;
-      session_.on_bytes(connection_, bytes, now_us());
-    } while (stream_->has_more());
+      if (!bytes.empty()) session_.on_bytes(connection_, bytes, now_us());
+    } while (stream_->has_more() && session_.wish().number == connection_);
     settle_away();
     return session_.wish().number == connection_;
   } catch (...) {
@@ -215,6 +218,8 @@ bool Driver::read_all() {
 
 void Driver::wake_loop() noexcept {
   if (!handles_closed_) uv_async_send(&wake_);
+  loop_wanted_ = true;
+  loop_reads_.notify_one();
 }
 
 void Driver::wake_reader() noexcept {
@@ -332,6 +337,7 @@ void Driver::take_wake() {
   std::vector<PendingInspection> inspections;
   {
     const std::lock_guard lock(mutex_);
+    loop_wanted_ = false;
     if (broken_) return close_if_broken();
     if (stopping_) return shut_down();
     take_looked_up();
@@ -389,7 +395,8 @@ void Driver::take_time() {
 void Driver::take_ready() {
   std::unique_lock lock(mutex_);
   const bool one_call = calls_ == nullptr || calls_->next_ == nullptr;
-  if (reader_ != nullptr && one_call) leave_to_reader(lock);
+  const bool only_reads = !stream_->is_connecting() && !stream_->is_writing();
+  if (reader_ != nullptr && one_call && only_reads) leave_to_reader(lock);
   if (broken_) return;
   std::span<const std::uint8_t> bytes;
   if (stream_->is_connecting()) {
@@ -403,9 +410,11 @@ void Driver::take_ready() {
 }
 
 // The answer arrived before its caller slept, and woke the loop, too. The loop looks away for a
-// moment, so that the next answers do not wake it; it comes back when no caller reads for a call.
+// moment, so that the next answers do not wake it; it comes back when no caller reads for a call,
+// or when there is something that only it can do.
 void Driver::leave_to_reader(std::unique_lock<std::mutex>& lock) {
-  loop_reads_.wait_for(lock, kLookAway, [&] { return reader_ == nullptr && calls_ != nullptr; });
+  loop_reads_.wait_for(lock, kLookAway,
+                       [&] { return loop_wanted_ || (reader_ == nullptr && calls_ != nullptr); });
 }
 
 void Driver::take_connected() {

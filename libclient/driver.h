@@ -185,7 +185,8 @@ class Driver final {
   bool reader_sleeps_ = false;
   UniqueFd readers_;                    // the epoll in which that thread sleeps
   UniqueFd reader_wake_;                // eventfd, readable when it is to look again
-  std::condition_variable loop_reads_;  // a call waits, and no caller reads
+  std::condition_variable loop_reads_;  // a call waits and no caller reads, or loop_wanted_
+  bool loop_wanted_ = false;            // wake_loop() was called, and the loop has not looked yet
 
   std::thread thread_;
   // What events and inspections call may wait for as long as it likes.

@@ -95,11 +95,7 @@ bool Stream::finish_connect() {
     writing_watched_ = false;
     // Before the loop's: the kernel goes through those with EPOLLEXCLUSIVE in this order, and stops
     // at the first that has a sleeper.
-    epoll_event wanted{};
-    wanted.events = EPOLLIN | EPOLLEXCLUSIVE;
-    wanted.data.fd = descriptor_;
-    const int added = epoll_ctl(readers_, EPOLL_CTL_ADD, descriptor_, &wanted);
-    if (added != 0 || watch() != 0) code = errno;
+    if (add(readers_, EPOLLIN) != 0 || watch() != 0) code = errno;
   }
   if (code != 0) error_ = uv_strerror(uv_translate_sys_error(code));
   return code == 0;
@@ -125,10 +121,18 @@ void Stream::close() noexcept {
 // EPOLLEXCLUSIVE allows no EPOLL_CTL_MOD. Added anew, it comes after the readers' again.
 int Stream::watch() noexcept {
   epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket_.get(), nullptr);
+  return add(epoll_.get(), writing_watched_ ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+// Where the system knows no EPOLLEXCLUSIVE both are woken: one of them finds nothing.
+int Stream::add(int epoll, std::uint32_t events) const noexcept {
   epoll_event wanted{};
-  wanted.events = EPOLLIN | EPOLLEXCLUSIVE;
-  if (writing_watched_) wanted.events |= EPOLLOUT;
-  return epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, socket_.get(), &wanted);
+  wanted.data.fd = socket_.get();
+  wanted.events = events | EPOLLEXCLUSIVE;
+  const int code = epoll_ctl(epoll, EPOLL_CTL_ADD, socket_.get(), &wanted);
+  if (code == 0 || errno != EINVAL) return code;
+  wanted.events = events;
+  return epoll_ctl(epoll, EPOLL_CTL_ADD, socket_.get(), &wanted);
 }
 
 bool Stream::write(std::vector<std::uint8_t>& bytes) {

@@ -53,6 +53,8 @@ class Stream {
   // What has come, valid until the next read(): nothing, if nothing has. False: the connection has
   // ended.
   bool read(std::span<const std::uint8_t>& bytes);
+  // Whether there is something left to write, when there is room.
+  bool is_writing() const { return writing_watched_; }
   // Whether read() may have left bytes behind. Whoever was woken reads them all: nobody else was.
   bool has_more() const { return has_more_; }
   // Why TLS has failed; kOk: it has not.
@@ -69,6 +71,7 @@ class Stream {
   static void close_in_child();
   [[gnu::always_inline]] inline bool receive(std::span<const std::uint8_t>& bytes);
   int watch() noexcept;
+  int add(int epoll, std::uint32_t events) const noexcept;
 
   const int readers_;
   const OnReady on_ready_;
