@@ -192,13 +192,14 @@ bool is_known(const cluster::ClusterStatus& status, const Options& options) {
 
 // Opens the cluster, and reads it. Null: `code` is the exit status, and it was said why.
 std::unique_ptr<cluster::Etcd> reach(const Options& options, config::Config& config,
-                                     cluster::ClusterStatus& status, int& code) {
+                                     cluster::ClusterStatus& status, int& code,
+                                     cluster::Etcd::Status* asked = nullptr) {
   auto etcd = open(options, config, code);
   const Micros timeout = options.timeout_ms * 1000;
   std::string error;
   cluster::Etcd::Status ignored;
   if (etcd == nullptr) return nullptr;
-  if (!etcd->status(ignored, timeout, error)) {
+  if (!etcd->status(asked != nullptr ? *asked : ignored, timeout, error)) {
     code = complain(kExitUnreachable, error);
   } else if (!cluster::read_status(*etcd, config.cluster.name, timeout, status, error)) {
     code = complain(kExitRefused, error);
@@ -275,17 +276,10 @@ int run_cluster_init(const Options& options) {
 int run_cluster_status(const Options& options) {
   config::Config config;
   int code = kExitOk;
-  const auto etcd = open(options, config, code);
-  if (etcd == nullptr) return code;
   cluster::ClusterStatus status;
-  std::string error;
-  if (!cluster::read_status(*etcd, config.cluster.name, options.timeout_ms * 1000, status, error)) {
-    return complain(kExitUnreachable, error);
-  }
   cluster::Etcd::Status asked;
-  if (!etcd->status(asked, options.timeout_ms * 1000, error)) {
-    return complain(kExitUnreachable, error);
-  }
+  const auto etcd = reach(options, config, status, code, &asked);
+  if (etcd == nullptr) return code;
   if (options.json) {
     print_json(config.cluster.name, status, asked);
     return kExitOk;

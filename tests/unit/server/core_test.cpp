@@ -318,6 +318,45 @@ TEST_F(CoreInSlices, WhatIsLeftAtTheEndGoesOut) {
   EXPECT_EQ(count<wire::Granted>(), 9U);
 }
 
+// ---- what a store has
+
+TEST_F(CoreWithAStore, AJobThatCannotBeReadStopsNoOtherJobOfAClustersShard) {
+  store_.stored.resize(2);
+  for (JobId job : {1, 2}) {
+    Record created;
+    created.kind = RecordKind::kJobCreated;
+    created.job = job;
+    created.sequence = created.epoch = 1;
+    created.name = job == 1 ? "newer" : "job";
+    created.policy = job == 1 ? "of_a_later_version:3" : "asp";
+    created.expected_workers = 2;
+    store_.stored[job - 1].records = {created};
+  }
+  const auto clock = [](Micros) {};
+  Core::Recovered recovered;
+  std::string error;
+  EXPECT_FALSE(Core(options(), store_, *this).recover(clock, recovered, error));
+  EXPECT_THAT(error, AllOf(HasSubstr("job 'newer' (#1)"), HasSubstr("of_a_later_version")));
+
+  store_.shared = true;
+  std::vector<std::string> asked;
+  recovered = {};
+  ASSERT_TRUE(core_.recover(clock, recovered, error, nullptr, [&](const std::string& why) {
+    asked.push_back(why);
+  })) << error;
+  EXPECT_THAT(asked, ElementsAre(HasSubstr("of_a_later_version")));
+  EXPECT_EQ(recovered.unreadable, asked);
+  EXPECT_THAT(store_.unreadable, ElementsAre(1));
+  wire::Join join;
+  join.job = "newer";
+  join.name = "w0";
+  ask(0, join);
+  ASSERT_TRUE(std::holds_alternative<wire::Error>(answers_.back()));
+  EXPECT_EQ(std::get<wire::Error>(answers_.back()).status, Status::kStore);
+  EXPECT_THAT(std::get<wire::Error>(answers_.back()).message, HasSubstr("of_a_later_version"));
+  two_in_an_iteration();  // in job 2
+}
+
 // ---- a store that stands still
 
 TEST_F(CoreWithAStore, WhoseAnswerWaitsForTheDiskIsNotLate) {
