@@ -33,17 +33,19 @@ Kept kept;
 
 // In the environment of a program that was started anew.
 const std::string kUnfitFor = "_SYNCD_UNFIT_FOR_US=";
+const std::string kCannotRead = "_SYNCD_CANNOT_READ=";
 constexpr Micros kUnfitMin = 1'000'000;
 constexpr Micros kUnfitMax = 60'000'000;
 
-Micros take_unfit_for() {
-  Micros time = 0;
+// A number; 0: it is not there.
+Micros take_variable(const std::string& name) {
+  Micros value = 0;
   std::erase_if(kept.environment, [&](const std::string& item) {
-    if (!item.starts_with(kUnfitFor)) return false;
-    time = std::clamp<Micros>(std::atoll(item.c_str() + kUnfitFor.size()), 0, kUnfitMax);
+    if (!item.starts_with(name)) return false;
+    value = std::clamp<Micros>(std::atoll(item.c_str() + name.size()), 0, kUnfitMax);
     return true;
   });
-  return time;
+  return value;
 }
 
 std::vector<char*> pointers(std::vector<std::string>& texts) {
@@ -121,7 +123,8 @@ bool Host::follow(uv_loop_t* loop, OnEnd on_end, std::string& error) {
   member.auth_hash = auth_hash(config_);
   member.store = options_.store;
   member.log = options_.log;
-  member.unfit_for = unfit_for_ = take_unfit_for();
+  member.unfit_for = unfit_for_ = take_variable(kUnfitFor);
+  member.cannot_read = cannot_read_ = take_variable(kCannotRead) != 0;
   member.on_deposed = [this](const std::string& reason, bool is_unfit) {
     restart(reason, is_unfit);
   };
@@ -237,6 +240,12 @@ Micros Host::unfit_for(bool is_unfit) const {
   const bool led = since != 0 && (clock_ns(CLOCK_MONOTONIC) - since) / 1000 > kUnfitMax;
   const Micros again = led ? 0 : 2 * unfit_for_;
   return std::clamp(again, kUnfitMin, kUnfitMax);
+}
+
+void Host::cannot_read(const std::string& why) {
+  if (cannot_read_) return;
+  kept.environment.push_back(kCannotRead + "1");
+  restart("it cannot read a job: " + why, true);
 }
 
 void Host::restart(const std::string& reason, bool is_unfit) {

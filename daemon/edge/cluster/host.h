@@ -77,11 +77,9 @@ class Host {
   void close();
   // Before watch(): some of the store has been read.
   void recovering() { membership_->turned(); }
-  // Before watch(): a job, which another member may be able to read. This one leaves leading to
-  // that for a moment, and does not return; if it leads again after that, it does.
-  void cannot_read(const std::string& why) {
-    if (unfit_for_ == 0) restart("it cannot read a job: " + why, true);
-  }
+  // Before watch(): a job, which another member may be able to read. This one starts anew, and from
+  // then on leads only where no other member is fit; if it has done that, the call returns.
+  void cannot_read(const std::string& why);
   // After the store was closed: the next leader need not wait for the lease.
   void leave();
   // The same, for the member that on_hand_over() has named; and the program starts anew and
@@ -114,6 +112,7 @@ class Host {
   bool is_watched_ = false;
   std::atomic<std::int64_t> watched_at_ns_{0};
   Micros unfit_for_ = 0;  // of this process, from its beginning
+  bool cannot_read_ = false;
   std::atomic<int> exit_code_{0};
   std::atomic<bool> is_stopping_{false};
 

@@ -436,7 +436,8 @@ bool Membership::register_member(const Answer& seen, std::string& error) {
   value.auth_hash = auth_hash_;
   value.copies = {view_.leads ? figures_->copied.load() : copied()};
   value.draining = is_draining(seen, options_.member);
-  const bool is_fit = take_up_problem_told_.empty() && !leadership_->is_unfit(now());
+  const bool is_fit =
+      take_up_problem_told_.empty() && !leadership_->is_unfit(now()) && !options_.cannot_read;
   if (!is_fit) value.unfit = {options_.shard};
   const KeyValue* mine = seen.find(key_);
   Member there;
@@ -510,6 +511,7 @@ std::string Membership::why_not_leading(Index last) const {
     return "etcd has not given it a lease" + (problem.empty() ? "" : ": " + problem);
   }
   if (leadership_->is_unfit(now())) return "it failed to lead a moment ago";
+  if (options_.cannot_read) return "there is a job that it cannot read";
   if (!take_up_problem_told_.empty()) return "its copy is behind";
   return copied() + kReadyWithin < last ? "its copy is not complete yet" : "";
 }
@@ -549,11 +551,11 @@ bool Membership::catch_up(const Answer& seen, std::string& error) {
   // the sooner for them when it leads.
   const bool is_new = copied() == 0 || first.index > copied() + 1;
   const bool pointers = is_new || pointers_due();
-  pointers_left_out_ = !pointers;
   if (pointers) pointers_at_ = now();
   keeper_->hold(true);
   const bool is_good = read_piece(from, pointers, error);
   keeper_->hold(false);
+  pointers_left_out_ = !pointers || !take_up_problem_told_.empty();
   return is_good;
 }
 

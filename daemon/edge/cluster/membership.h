@@ -45,6 +45,7 @@ struct MembershipOptions {
   std::function<void(const LogLine&)> log;  // any thread
   // Of an earlier process, which etcd refused an entry: it leads only after so long.
   Micros unfit_for = 0;
+  bool cannot_read = false;  // there is a job that it could not read: others lead if they are fit
   // Any thread: it leads no longer. Nothing may leave from then on. `is_unfit`: it should not lead
   // again soon.
   std::function<void(const std::string& reason, bool is_unfit)> on_deposed;

@@ -384,11 +384,8 @@ void ShardStore::remove_covered() {
   if (last != 0) log_.remove_before(last + 1);
 }
 
-// Of a job that cannot be read all copies have the records; a new one finds them missing, and
-// cannot read it either.
 bool ShardStore::is_covered(const LogEntry& entry) const {
   return std::ranges::all_of(entry.last, [this](const auto& item) {
-    if (unreadable_.contains(item.first)) return true;
     const auto pointer = pointers_.find(item.first);
     return pointer != pointers_.end() && pointer->second >= item.second;
   });

@@ -15,7 +15,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -91,7 +90,6 @@ class ShardStore final : public store::Store {
   ~ShardStore() override;
 
   bool load_each(const TakeJob& take, std::string& error) override;
-  void cannot_read(JobId job) override { unreadable_.insert(job); }
   Epoch removed_epoch() const override { return std::max(copy_->removed_epoch(), removed_epoch_); }
   std::vector<KeptCheckpoint> take_kept_checkpoints() override {
     return copy_->take_kept_checkpoints();
@@ -180,7 +178,6 @@ class ShardStore final : public store::Store {
   std::map<JobId, Sequence> snapshots_;  // the latest that the log was given
   std::map<JobId, Sequence> pointers_;   // the latest that can be read from etcd
   std::map<JobId, Sequence> asked_;      // for one that covers this sequence
-  std::set<JobId> unreadable_;           // nobody makes snapshots of them
   std::string problem_;
   Ticket committed_ = 0;
   std::string room_told_;

@@ -59,7 +59,6 @@ bool Core::recover(const std::function<void(Micros latest)>& clock, Recovered& r
                                                   : &job.records.front();
     if (store_.is_shared() && created != nullptr && !created->name.empty()) {
       if (on_unreadable) on_unreadable(wrong);
-      store_.cannot_read(created->job);
       recovered.unreadable.push_back(wrong);
       engine_.stand_alone(*created, "this version of syncd cannot read it: " + wrong);
       return true;

@@ -124,7 +124,7 @@ class Store {
 
   // Hands over everything committed, one job at a time in order of their ids, so that never more
   // than one job's records are held. Ends, and is false, when `take` is. Call once, before the
-  // first submit; `take` may call cannot_read(), and nothing else of the store.
+  // first submit; `take` must not call back into the store.
   using TakeJob = std::function<bool(RecoveredJob&& job, std::string& error)>;
   virtual bool load_each(const TakeJob& take, std::string& error) = 0;
   // The same all at once.
@@ -136,9 +136,6 @@ class Store {
     };
     return load_each(keep, error);
   }
-
-  // To be called by `take`: this process cannot read the job it was given, and serves without it.
-  virtual void cannot_read(JobId job) { (void)job; }
 
   // The highest epoch of a job that is not there any more; 0: none. After load().
   virtual Epoch removed_epoch() const { return 0; }

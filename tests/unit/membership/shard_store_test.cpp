@@ -337,22 +337,6 @@ TEST_F(ShardStoreTest, WhatTheCopyHadIsNotReadAndStillRemoved) {
   EXPECT_EQ(copy->stamp().tail, etcd_.read().tail);
 }
 
-// Nobody makes a snapshot of it, and its entries would keep all that follows.
-TEST_F(ShardStoreTest, AJobThatCannotBeReadDoesNotKeepTheLog) {
-  {
-    auto store = open(dir_.store());
-    commit(*store, {creation(1), push(1, 2)});
-    commit(*store, {creation(2, "newer"), push(2, 2)});
-    close(*store);
-  }
-  auto store = open(dir_.store(), {{1, 4}, {1'000, 8}});
-  store->cannot_read(2);
-  Sequence sequence = 2;
-  for (int i = 0; i < 2'000 && first() <= 2; ++i) push_on(*store, ++sequence);
-  EXPECT_GT(first(), 2u);
-  close(*store);
-}
-
 // Each copy removes what is too old when it looks, which may be before its member leads.
 TEST_F(ShardStoreTest, WhatRetentionRemovedFromTheCopyGoesFromEtcdToo) {
   {

@@ -346,7 +346,6 @@ TEST_F(CoreWithAStore, AJobThatCannotBeReadStopsNoOtherJobOfAClustersShard) {
   })) << error;
   EXPECT_THAT(asked, ElementsAre(HasSubstr("of_a_later_version")));
   EXPECT_EQ(recovered.unreadable, asked);
-  EXPECT_THAT(store_.unreadable, ElementsAre(1));
   wire::Join join;
   join.job = "newer";
   join.name = "w0";

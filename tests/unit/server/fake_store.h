@@ -18,7 +18,6 @@ class FakeStore final : public store::Store {
   bool shared = false;
   std::vector<store::RecoveredJob> stored;
   std::string load_error;
-  std::vector<JobId> unreadable;
   std::string read_error = "this store cannot be read";
   std::string path = "fake";
   std::string close_error;
@@ -48,7 +47,6 @@ class FakeStore final : public store::Store {
     return load_error.empty();
   }
   bool is_shared() const override { return shared; }
-  void cannot_read(JobId job) override { unreadable.push_back(job); }
   void start(store::CommitCallback cb) override { callback = std::move(cb); }
   bool submit(Ticket ticket, store::Batch&& batch) override {
     if (full) return false;
