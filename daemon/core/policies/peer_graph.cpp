@@ -62,8 +62,8 @@ std::string PeerGraph::rebuild(const PolicyHost& host, std::optional<Rank> enter
   }
   const RankMap<Clock> assumed = std::exchange(assumed_, {});
   assumed.for_each([&](Rank rank, Clock clock) {
-    const Worker& worker = host.worker(rank);
-    if (worker.active() && clock > worker.clock) assumed_.get(rank) = clock;
+    const bool is_active = std::ranges::binary_search(host.active(), rank);
+    if (is_active && clock > host.worker(rank).clock) assumed_.get(rank) = clock;
   });
   const std::vector<Rank>& active = host.active();
   std::vector<std::string> hosts;
