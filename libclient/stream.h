@@ -55,7 +55,8 @@ class Stream {
   bool read(std::span<const std::uint8_t>& bytes);
   // Whether there is something left to write, when there is room.
   bool is_writing() const { return writing_watched_; }
-  // Whether read() may have left bytes behind. Whoever was woken reads them all: nobody else was.
+  // Whether read() may have left bytes behind. The thread that was woken must read them, too:
+  // no other was.
   bool has_more() const { return has_more_; }
   // Why TLS has failed; kOk: it has not.
   Status tls_status() const { return tls_ != nullptr ? tls_->status() : Status::kOk; }

@@ -199,10 +199,10 @@ class Engine {
   JobId last_asked_ = 0;
   Job* last_job_ = nullptr;
   std::map<std::string, JobId, std::less<>> by_name_;  // of several by one name, the latest
-  std::map<std::string, std::string, std::less<>> unreadable_;  // jobs that stand alone, and why
-  std::uint64_t round_forgotten_ = 0;                           // likewise of rounds
+  std::uint64_t round_forgotten_ = 0;                  // likewise of rounds
   Epoch epoch_forgotten_ = 0;  // the highest of a job that is forgotten: no new one is below it
-  std::map<std::string, JobSpec, std::less<>> declared_;  // by the configuration
+  std::map<std::string, std::string, std::less<>> unreadable_;  // jobs that stand alone, and why
+  std::map<std::string, JobSpec, std::less<>> declared_;        // by the configuration
   KeptCheckpoints kept_;
   std::vector<std::string>
       checkpoints_gone_;  // of jobs by these names, which the log has yet to say

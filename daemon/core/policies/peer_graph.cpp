@@ -56,9 +56,7 @@ std::string PeerGraph::rebuild(const PolicyHost& host, std::optional<Rank> enter
   entering_ = entering;
   if (!host.replaying()) {
     // The next one, or by a jump one that some other worker was in, which may have gone.
-    highest_ = std::max(host.clocks().empty() ? kNoIteration : host.clocks().max(),
-                        host.highest_relative()) +
-               1;
+    highest_ = host.highest_relative() + 1;
   }
   const RankMap<Clock> assumed = std::exchange(assumed_, {});
   assumed.for_each([&](Rank rank, Clock clock) {

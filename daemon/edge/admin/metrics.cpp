@@ -273,8 +273,7 @@ constexpr Metric kMetrics[] = {
      }>},
     {"syncd_cluster_copies_set_aside", "gauge", "cluster_name, shard",
      "Earlier copies of this member, as STORE.set_aside-GENERATION-TIME beside its store, that "
-     "were there "
-     "when it started or came since.",
+     "were there when it started or came since.",
      of_member<[](const cluster::MemberView& member) { return member.set_aside; }>},
     {"syncd_cluster_take_overs_total", "counter", "cluster_name, shard, cause",
      "Times that this process began to lead, 0 or 1: who leads no longer starts anew. given: by "

@@ -827,7 +827,7 @@ bool Membership::may_answer() {
   if (keeper_->may_grant()) return true;
   const std::string why = keeper_->problem();
   depose("its lease has run out: " +
-         (why.empty() ? "this process, or its machine, stood still" : why));
+         (why.empty() ? "no attempt to keep it failed, so that its process stood still" : why));
   return false;
 }
 

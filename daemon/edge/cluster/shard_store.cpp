@@ -305,10 +305,8 @@ std::string ShardStore::room_problem() const {
   return fmt::format(
       "etcd has come to 60 % of its quota of {} MiB (cluster.etcd_quota_bytes): what must be "
       "stored is refused until its compaction has made room. If that does not help, etcd is full "
-      "of "
-      "the states of jobs that have ended, which a shorter store.retention removes, or holds what "
-      "is "
-      "not syncd's",
+      "of the states of jobs that have ended, which a shorter store.retention removes, or of what "
+      "is not syncd's",
       options_.etcd_quota_bytes >> 20);
 }
 

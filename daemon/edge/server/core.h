@@ -50,8 +50,8 @@ class Core {
   struct Recovered {
     std::size_t jobs = 0;
     std::size_t records = 0;
-    // Of a store that others lead if this process does not, why each job that it cannot read stands
-    // alone: its other jobs are served.
+    // Why each job that it cannot read stands alone. Only in a store that is shared: in one of its
+    // own it refuses to start.
     std::vector<std::string> unreadable;
   };
   // `progress`, if not null, is called after each job, and `on_unreadable` before one is to stand

@@ -157,8 +157,7 @@ bool Server::recover(std::string& error) {
          {"reason", why},
          {"hint",
           "its workers are answered STORE until a member leads that can read it; the other jobs "
-          "are "
-          "served"}});
+          "are served"}});
   }
   log(LogLevel::kInfo, "recovered",
       {{"store", store_->describe()},

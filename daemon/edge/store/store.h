@@ -64,7 +64,7 @@ struct Removed {
 
 // Everything handed over at once becomes visible at once, or not at all.
 struct Batch {
-  std::vector<Record> records;  // sequences continue those of each record's job
+  std::vector<Record> records;         // sequences continue those of each record's job
   // Each takes the place of the job's earlier one. That of a job which the store does not know
   // brings the job in, with a history that begins behind it.
   std::vector<JobSnapshot> snapshots;

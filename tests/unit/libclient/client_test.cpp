@@ -288,7 +288,8 @@ class Asked final : public Call {
   std::promise<Completion> answer_;
 };
 
-// The kernel has told the reader, and not the loop, that the other worker's grant is there.
+// The kernel has told the reader, and not the loop, that the other worker's grant is there. The
+// pauses make that likely; whether the test passes does not depend on them.
 TEST(Client, ACallThatEndsAsItsThreadWakesLeavesNothingUnread) {
   FakeServer server;
   server.behave([](auto& behaviour) { behaviour.hold_begins = behaviour.hold_collects = true; });
