@@ -1,6 +1,10 @@
+import pathlib
 import shutil
+import sys
 
 import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "bindings/python/src"))
 
 
 def pytest_configure(config):

@@ -20,6 +20,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+import syncd
 from order import faults
 from support import (
     HERE,
@@ -619,6 +620,48 @@ def test_a_single_daemons_jobs_go_on_in_a_cluster(tmp_path):
         seen.pushes = [push for push in seen.pushes if push.iteration > first]
         found = faults(seen, [record for record in records if record["iteration"] > first])
         assert not found, found[:10]
+    finally:
+        for member in members:
+            member.kill()
+        etcd.stop()
+
+
+@small
+def test_a_job_that_no_member_can_read_stops_no_other(tmp_path):
+    subprocess.run([program("later_store"), str(tmp_path / "later")], check=True)
+    etcd = Etcd(tmp_path)
+    members = []
+    try:
+        for name, port, admin in zip(("m0", "m1"), free_ports(2), free_ports(2)):
+            (tmp_path / name).mkdir()
+            at = f"127.0.0.1:{port}"
+            members.append(Member(tmp_path / name, name, etcd, at, f"127.0.0.1:{admin}"))
+            members[-1].kill()
+        seed(members[0], tmp_path / "later")
+        for member in members:
+            member.start()
+        leader = wait_until(lambda: next((m for m in members if m.leads()), None), "one leads")
+        assert leader.said("job_unreadable")
+        # Each has left leading to the other once.
+        for member in members:
+            wait_until(lambda m=member: "it cannot read a job" in m.log(), "it says so")
+        with syncd.connect(leader.address) as client:
+            with client.join("known") as worker:
+                worker.begin()
+                worker.push()
+            with pytest.raises(syncd.Error, match="cannot read it.*of_a_later_version") as refused:
+                client.join("later")
+            assert refused.value.name == "SYNCD_E_STORE"
+
+        def ask(*words):
+            argv = [program("syncctl"), "--addr", leader.address, *words, "--json"]
+            return json.loads(subprocess.run(argv, capture_output=True, check=True).stdout)
+
+        listed = ask("jobs")
+        states = {job["name"]: (job["state"], "of_a_later_version" in job["note"]) for job in listed}
+        assert states == {"later": ("unreadable", True), "known": ("stopped", False)}
+        assert [record["kind"] for record in ask("history", "later")] == ["job_created"]
+        assert "\nsyncd_jobs_unreadable 1\n" in leader.page("/metrics")[1]
     finally:
         for member in members:
             member.kill()

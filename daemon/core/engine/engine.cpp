@@ -323,7 +323,7 @@ bool Engine::refuses_new_job(const Caller& caller, const JobSpec& spec) const {
 
 bool Engine::refuses_unreadable(const Caller& caller, const std::string& name) const {
   const auto found = unreadable_.find(name);
-  return found != unreadable_.end() && refuses(caller, Status::kStore, found->second);
+  return found != unreadable_.end() && refuses(caller, Status::kStore, found->second.note);
 }
 
 // A name whose job has run to its end may be used again; a worker of the ended job may not.
@@ -707,8 +707,10 @@ void Engine::each_live_first(F f) const {
 wire::JobsReply Engine::jobs(const Visible& visible, std::string_view name) const {
   wire::JobsReply reply;
   if (!name.empty()) {
-    const Job* job = find(find_job(name));
+    const auto alone = unreadable_.find(name);
+    const Job* job = alone == unreadable_.end() ? find(find_job(name)) : nullptr;
     if (job != nullptr && visible(job->spec().name)) reply.jobs.push_back(job->status());
+    if (alone != unreadable_.end() && visible(alone->first)) reply.jobs.push_back(alone->second);
     return reply;
   }
   std::size_t bytes = 0;  // as many jobs as fit an answer
@@ -723,6 +725,9 @@ wire::JobsReply Engine::jobs(const Visible& visible, std::string_view name) cons
              status.hang.size() + status.hang_ranks.size();
     reply.jobs.push_back(std::move(status));
   });
+  for (const auto& [job, status] : unreadable_) {
+    if (visible(job)) reply.jobs.push_back(status);
+  }
   std::sort(reply.jobs.begin(), reply.jobs.end(),
             [](const auto& a, const auto& b) { return a.id < b.id; });
   return reply;
@@ -764,6 +769,11 @@ JobId Engine::find_job(std::string_view name) const {
   }
   const auto it = by_name_.find(name);
   return it == by_name_.end() ? 0 : it->second;
+}
+
+JobId Engine::stored_job(std::string_view name) const {
+  const auto alone = unreadable_.find(name);
+  return alone == unreadable_.end() ? find_job(name) : alone->second.id;
 }
 
 const std::string* Engine::job_name(JobId job) const {
@@ -873,7 +883,14 @@ bool Engine::restore(const JobSnapshot* snapshot, std::span<const Record> record
 }
 
 void Engine::stand_alone(const Record& created, const std::string& why) {
-  unreadable_[created.name] = why;
+  wire::JobStatus& status = unreadable_[created.name];
+  status.id = created.job;
+  status.name = created.name;
+  status.policy = created.policy;
+  status.state = "unreadable";
+  status.epoch = created.epoch;
+  status.created_us = created.time_us;
+  status.note = why;
   forget_epochs(created.epoch);
   next_job_ = std::max(next_job_, created.job + state_.options.job_step);
 }

@@ -83,7 +83,7 @@ class Engine {
   // must come in the order of their ids. On false, `error` names job and sequence.
   bool restore(const JobSnapshot* snapshot, std::span<const Record> records, std::string& error);
   // Instead of a job that restore() has refused: who asks for one of its name is told why with
-  // STORE, and nothing is recorded of it.
+  // STORE, and nothing is recorded of it. It is among jobs(), and has no workers.
   void stand_alone(const Record& created, const std::string& why);
 
   // Call once after the last restore: from now on every member that was there counts as
@@ -98,6 +98,8 @@ class Engine {
 
   // The job that a name or "#<id>" means: of several by one name, the latest. 0: none.
   JobId find_job(std::string_view name) const;
+  // The same of those that the store has: one that stands alone, too.
+  JobId stored_job(std::string_view name) const;
   // Null: there is no such job; what a worker of it is told then.
   const std::string* job_name(JobId job) const;
   static std::string no_such_job(JobId job);
@@ -201,8 +203,9 @@ class Engine {
   std::map<std::string, JobId, std::less<>> by_name_;  // of several by one name, the latest
   std::uint64_t round_forgotten_ = 0;                  // likewise of rounds
   Epoch epoch_forgotten_ = 0;  // the highest of a job that is forgotten: no new one is below it
-  std::map<std::string, std::string, std::less<>> unreadable_;  // jobs that stand alone, and why
-  std::map<std::string, JobSpec, std::less<>> declared_;        // by the configuration
+  // Jobs that stand alone; the note says why.
+  std::map<std::string, wire::JobStatus, std::less<>> unreadable_;
+  std::map<std::string, JobSpec, std::less<>> declared_;  // by the configuration
   KeptCheckpoints kept_;
   std::vector<std::string>
       checkpoints_gone_;  // of jobs by these names, which the log has yet to say

@@ -23,7 +23,7 @@ void Server::handle(const Caller& caller, const wire::HistoryRequest& request) {
   if (std::string wrong = job_name_too_long(request.job); !wrong.empty()) {
     return answer(caller, wire::Error{Status::kInvalid, std::move(wrong)});
   }
-  const JobId job = core_.engine().find_job(request.job);
+  const JobId job = core_.engine().stored_job(request.job);
   if (job == 0) {
     return answer(caller,
                   wire::Error{Status::kUnknownJob, "there is no job '" + request.job + "'"});

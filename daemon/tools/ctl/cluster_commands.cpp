@@ -69,10 +69,10 @@ void print(const cluster::ClusterStatus& status, std::size_t number) {
     const bool drains = is_draining(status, member.name);
     std::cout << fmt::format("member {}  version {}  {}{}  {}\n", member.name, member.version,
                              leads ? "leads" : fmt::format("copy at {}", member.copy),
-                             drains             ? "  drains"
-                             : !member.can_lead ? "  cannot lead"
-                             : leads            ? ""
-                                                : "  could lead",
+                             drains            ? "  drains"
+                             : leads           ? ""
+                             : member.can_lead ? "  could lead"
+                                               : "  cannot lead",
                              fmt::join(member.addresses, ", "));
   }
 }

@@ -39,7 +39,8 @@ constexpr const char* kStatusKeys =
     "is a list with one "
     "object\nfor each daemon that answers, with the key shard, too.";
 constexpr const char* kJobsKeys =
-    "JSON: a list of objects with the keys id, name, policy, state (waiting, running, stopped), "
+    "JSON: a list of objects with the keys id, name, policy, state (waiting, running, stopped, "
+    "unreadable), "
     "epoch,\nexpected_workers, active_workers, clock_min, clock_max, pushes, waiting, note, "
     "created_us,\nstragglers (workers that are slower than is usual for them, beside the others), "
     "hang (who is at\nfault while workers wait for longer than hang_after) and hang_ranks. Of a "

@@ -258,6 +258,16 @@ TEST(Engine, AJobThatCannotBeReadStandsAlone) {
   engine.finish_restore(0);
   EXPECT_EQ(engine.stats().jobs_unreadable, 1U);
   EXPECT_EQ(engine.stats().workers, 1U);
+  for (const char* name : {"", "train"}) {
+    const std::vector<wire::JobStatus> jobs =
+        engine.jobs([](const std::string&) { return true; }, name).jobs;
+    ASSERT_EQ(jobs.size(), *name == '\0' ? 2U : 1U);
+    EXPECT_EQ(jobs.front().id, records.front().job);
+    EXPECT_EQ(jobs.front().state, "unreadable");
+    EXPECT_THAT(jobs.front().note, HasSubstr("job 'train' (#1)"));
+    EXPECT_TRUE(
+        engine.jobs([](const std::string& job) { return job != "train"; }, "train").jobs.empty());
+  }
 
   Effects effects;
   const auto ask = [&](wire::Body body) {
