@@ -10,6 +10,7 @@
 
 #include "daemon/edge/cluster/log_records.h"
 #include "fixture.h"
+#include "tests/support/forwarding_store.h"
 
 namespace syncd::cluster {
 namespace {
@@ -17,6 +18,21 @@ namespace {
 using store::Batch;
 using store::creation;
 using store::push;
+
+// A copy on a disk that keeps back that it has synced anything, while it is told to.
+class SlowDisk final : public test::ForwardingStore {
+ public:
+  SlowDisk(std::unique_ptr<Store> inner, const std::atomic<bool>& syncs)
+      : ForwardingStore(std::move(inner)), syncs_(syncs) {}
+  void start(store::CommitCallback callback) override {
+    ForwardingStore::start([this, callback](const store::CommitReport& report) {
+      if (syncs_) callback(report);
+    });
+  }
+
+ private:
+  const std::atomic<bool>& syncs_;
+};
 
 class ShardStoreTest : public ClusterTest {
  protected:
@@ -28,8 +44,9 @@ class ShardStoreTest : public ClusterTest {
     std::string error;
     EXPECT_EQ(copy->take_up(config_, read, error), Copy::Took::kAll) << error;
     entries_read_ = read.log.size();
-    auto store = copy->hand_over(error);
+    std::unique_ptr<store::Store> store = copy->hand_over(error);
     EXPECT_NE(store, nullptr) << error;
+    store = std::make_unique<SlowDisk>(std::move(store), syncs_);
     ShardStore::Options options{kKeys, config_, term, {lives_, 0}, 1'000'000, "lab", {}, {}};
     options.log = [](const LogLine&) {};
     options.on_deposed = [this](const std::string& reason, bool is_unfit) {
@@ -60,7 +77,7 @@ class ShardStoreTest : public ClusterTest {
     }
     ASSERT_TRUE(store.submit(++ticket_, std::move(batch)));
     ASSERT_TRUE(reports_.wait_for(ticket_));
-    wait_for_copy();
+    if (syncs_) wait_for_copy();
   }
   // Entries go only once the copy has them on its disk, which may be slow.
   void wait_for_copy() {
@@ -86,6 +103,7 @@ class ShardStoreTest : public ClusterTest {
     return all;
   }
 
+  std::atomic<bool> syncs_{true};  // the leader's disk
   store::Reports reports_;
   std::vector<store::RecoveredJob> jobs_;
   std::promise<std::string> deposed_;
@@ -212,6 +230,28 @@ TEST_F(ShardStoreTest, TheLogStaysForTheCopiesOfOtherMembers) {
   figures_->others_have = 1'000'000;
   for (int i = 0; i < 2'000 && figures_->last - first() > 16; ++i) push_on(*store, ++sequence);
   EXPECT_LE(figures_->last - first(), 16u);
+  close(*store);
+}
+
+// If the power of all members fails, the log has what no disk has.
+TEST_F(ShardStoreTest, TheLogStaysForACopyThatIsNotSynced) {
+  figures_->others_have = 1'000'000;
+  auto store = open(dir_.store(), {{1, 4}, {1, 8}, {1, 8}});
+  commit(*store, {creation(1)});
+  wait_for_copy();
+  const Index synced = figures_->copied;
+  syncs_ = false;
+  Sequence sequence = 1;
+  for (int i = 0; i < 2'000 && (figures_->last < 64 || etcd_.read().pointers.empty()); ++i) {
+    push_on(*store, ++sequence);
+  }
+  ASSERT_FALSE(etcd_.read().pointers.empty()) << "snapshots cover some of it";
+  for (int i = 0; i < 64; ++i) push_on(*store, ++sequence);
+  EXPECT_LE(first(), synced + 1);
+  const Index last = figures_->last;
+  syncs_ = true;
+  for (int i = 0; i < 2'000 && first() < last; ++i) push_on(*store, ++sequence);
+  EXPECT_GE(first(), last);
   close(*store);
 }
 
