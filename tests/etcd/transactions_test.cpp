@@ -72,15 +72,15 @@ TEST(Etcd, NamesItsVersionAndWhatItUses) {
   ASSERT_TRUE(etcd->status(before, kTimeout, error)) << error;
   EXPECT_EQ(before.version.substr(0, 2), "3.");
   const std::string mebibyte(1 << 20, 'x');
+  EXPECT_LT(before.used_bytes, mebibyte.size());
   ASSERT_TRUE(happened(etcd->transact(just({put("a", mebibyte)}), 0, kTimeout)));
-  // It counts what it has written, a tenth of a second later.
+  // It counts what it has written, a tenth of a second later, and gives back pages of before.
   cluster::Etcd::Status now;
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
   do {
     ASSERT_TRUE(etcd->status(now, kTimeout, error)) << error;
-  } while (now.used_bytes < before.used_bytes + mebibyte.size() &&
-           std::chrono::steady_clock::now() < end);
-  EXPECT_GE(now.used_bytes, before.used_bytes + mebibyte.size());
+  } while (now.used_bytes < mebibyte.size() && std::chrono::steady_clock::now() < end);
+  EXPECT_GE(now.used_bytes, mebibyte.size());
 }
 
 TEST(EtcdLease, CountsInSecondsAndIsGrantedOnce) {
