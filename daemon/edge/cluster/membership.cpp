@@ -1,8 +1,7 @@
-// See membership.h.
+// What a member does until it leads, and what both do; see membership.h.
 #include "daemon/edge/cluster/membership.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -25,9 +24,6 @@
 namespace syncd::cluster {
 namespace {
 
-constexpr Micros kPollMin = 100'000;
-constexpr Micros kPollMax = 500'000;
-constexpr Micros kPollNext = 20'000;  // of the member that is to lead next
 constexpr Micros kTellProgressEvery = 2'000'000;
 constexpr Micros kTellAgainAfter = 10'000'000;
 constexpr Micros kTellSameAfter = 60'000'000;
@@ -36,8 +32,6 @@ constexpr Micros kRetryMin = 100'000;
 constexpr Micros kRetryMax = 1'000'000;
 // Another process of this member's name keeps its key for at most its lease after its end.
 constexpr int kOtherLeases = 3;
-// Of a call that reads a log, or parts of a snapshot. An endpoint that is silent is left sooner.
-constexpr Micros kReadTimeout = 60'000'000;
 // Who has not finished a look at etcd for so long is stuck: on its disk, or in a long log.
 constexpr int kStallLeases = 6;
 // A shard is given to a member whose copy lacks no more entries of the log, as far as that is
@@ -47,19 +41,10 @@ constexpr Index kReadyWithin = 4'000;
 constexpr Index kReadAtOnce = 500;
 // The log stays for so long for the copy of a member that has gone.
 constexpr Micros kAwayFor = 600'000'000;
-constexpr Index kSampledEntries = 64;
 // A shard has a pointer for each of its jobs, also of those that have ended.
 constexpr Micros kPointersEvery = 10'000'000;
 // A store needs so much of a disk to be opened.
 constexpr std::uintmax_t kRoomMin = 16 << 20;
-// Who leads the other shards: each leader reads all of them.
-constexpr Micros kLookAroundEvery = 1'000'000;
-// At its peak a leader puts some 3 MB/s into etcd.
-constexpr Micros kLookAtRoomEvery = 5'000'000;
-// A leader that cannot write its copy for so long gives the shard to a member that can.
-constexpr Micros kCopyFailsFor = 3'000'000;
-// The same of a disk that says nothing.
-constexpr Micros kCopyHangsFor = 10'000'000;
 
 // But for the format, which operators raise while members run.
 bool is_same(const Config& one, Config other) {
@@ -238,7 +223,6 @@ bool Membership::begin_lease(std::string& error) {
 
 Membership::Outcome Membership::follow(const std::function<bool()>& is_stopped,
                                        std::unique_ptr<store::Store>& store, std::string& error) {
-  const Micros poll = std::clamp(options_.lease / 12, kPollMin, kPollMax);
   bool is_usable = false;
   Micros retry = kRetryMin;
   Micros next_look = 0;
@@ -253,7 +237,7 @@ Membership::Outcome Membership::follow(const std::function<bool()>& is_stopped,
     if (is_usable && now() >= next_look) {
       is_next_ = is_behind_ = false;
       if (!look(error)) return Outcome::kFailed;
-      next_look = now() + (is_behind_ ? 0 : is_next_ ? kPollNext : poll);
+      next_look = now() + (is_behind_ ? 0 : is_next_ ? kLookNext : look_every());
     }
     if (keeper_ && !take_turn(store, error)) return Outcome::kFailed;
     if (store != nullptr) return Outcome::kLeads;
@@ -630,225 +614,6 @@ bool Membership::fetch(JobId job, const Pointer& pointer, std::string& bytes, st
   error = fmt::format("the snapshot of job #{} is not in etcd as its pointer says{}{}", job,
                       answer.error.empty() ? "" : ": ", answer.error);
   return false;
-}
-
-// ---- leading
-
-// Takes the leader key if it is this member's turn. False: it cannot take part.
-bool Membership::take_turn(std::unique_ptr<store::Store>& store, std::string& error) {
-  if (keeper_->is_lost()) {
-    leadership_->depose();
-    std::string problem;
-    if (!begin_lease(problem) && problem != lease_problem_told_) {
-      say(LogLevel::kWarn, "lease_not_begun", {{"reason", problem}});
-    }
-    lease_problem_told_ = problem;
-    return true;
-  }
-  if (!keeper_->may_grant()) {
-    if (leadership_->state() != Leadership::State::kFollows) leadership_->depose();
-    return true;
-  }
-  leadership_->set_copied(copied());
-  // It reads a long log without the key: one whose copy is complete may lead meanwhile.
-  if (is_behind_ && leadership_->state() == Leadership::State::kFollows) return true;
-  if (const auto attempt = leadership_->next(now())) {
-    const bool reads = leadership_->state() == Leadership::State::kReads;
-    if (reads) keeper_->hold(true);
-    const Answer answer =
-        etcd_.transact(attempt->transaction, keeper_->id(), reads ? kReadTimeout : call_timeout());
-    if (reads && answer.kind == Answer::Kind::kUnknown) {
-      tell_behind("the cluster's log cannot be read: " + answer.error);
-    }
-    leadership_->on_answer(attempt->number, answer, now());
-    if (leadership_->state() != Leadership::State::kRecovers) keeper_->hold(false);
-  }
-  return leadership_->state() != Leadership::State::kRecovers || lead(store, error);
-}
-
-bool Membership::lead(std::unique_ptr<store::Store>& store, std::string& error) {
-  const Term term = leadership_->term();
-  const TakeOver read = leadership_->read();
-  keeper_->hold(true);
-  bool is_up = false;
-  if (!take_up(read, is_up, error)) return false;
-  std::unique_ptr<store::Store> copy;
-  if (is_up) copy = copy_->hand_over(error);
-  if (copy == nullptr) {
-    leadership_->recovered(term, false, now());
-    keeper_->hold(false);
-    return is_up ? false : true;
-  }
-  leadership_->recovered(term, true, now());
-  ShardStore::Options options{keys_, config_, term, process_, call_timeout(), {}, {}, {}, figures_};
-  options.limits = LogLimits{}.for_one_of(config_.shards, options_.etcd_quota_bytes);
-  options.unread_bytes = unread_bytes(read);
-  options.etcd_quota_bytes = options_.etcd_quota_bytes;
-  options.describe = "cluster " + options_.cluster + " (copy: " + options_.store.path + ")";
-  options.log = options_.log;
-  options.on_deposed = [this](const std::string& reason, bool is_unfit) {
-    depose(reason, is_unfit);
-  };
-  say(LogLevel::kInfo, "leads",
-      {{"cluster", options_.cluster},
-       {"term", fmt::format("{}.{}", term.generation, term.revision)},
-       {"entry", std::to_string(read.tail.index)},
-       {"given", leadership_->was_given() ? "true" : "false"}});
-  store = std::make_unique<ShardStore>(std::move(options), read, etcd_, std::move(copy));
-  const std::lock_guard lock(view_mutex_);
-  view_.leads = true;
-  view_.was_given = leadership_->was_given();
-  view_.leader = options_.member;
-  view_.term = term.revision;
-  view_.problem.clear();
-  return true;
-}
-
-// Of the entries that its copy had, and that were not read: by the size of some of them.
-std::size_t Membership::unread_bytes(const TakeOver& read) {
-  const std::size_t count = read.first.index - std::min(read.there.index, read.first.index);
-  if (count == 0) return 0;
-  const Index end = read.there.index + std::min<Index>(count, kSampledEntries);
-  const Answer some = etcd_.transact(
-      {{}, {{Op::Kind::kGet, keys_.entry(read.there.index), "", keys_.entry(end)}}, {}}, 0,
-      call_timeout());
-  std::size_t bytes = 0;
-  for (const KeyValue& item : some.got) bytes += item.value.size();
-  // Nothing is known without an answer: as if each were of a push or two.
-  const std::size_t sampled = some.got.empty() ? 1 : end - read.there.index;
-  return count * std::max<std::size_t>(bytes / sampled, 300);
-}
-
-std::string Membership::attend(const std::function<bool()>& is_stopped,
-                               const std::function<bool()>& is_going) {
-  const Micros poll = std::clamp(options_.lease / 12, kPollMin, kPollMax);
-  Micros fails_since = kNever;
-  Index copied = 0;
-  Micros copied_at = now();
-  Micros next_look_around = 0;
-  Micros next_look_at_room = 0;
-  for (Micros next_look = 0; !is_stopped();
-       std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
-    const bool goes = is_going();
-    if (!goes && now() < next_look) continue;
-    next_look = now() + poll;
-    if (figures_->copied == figures_->last || figures_->copied != copied) copied_at = now();
-    copied = figures_->copied;
-    if (!goes && now() >= next_look_at_room) {
-      next_look_at_room = now() + kLookAtRoomEvery;
-      Etcd::Status status;
-      std::string ignored;  // etcd is asked again
-      if (etcd_.status(status, call_timeout(), ignored)) {
-        figures_->etcd_bytes = status.used_bytes;
-        figures_->etcd_file_bytes = status.file_bytes;
-      }
-    }
-    const Answer seen = ask();
-    std::string problem;  // whether it leads is decided by its lease, and by each append
-    if (seen.kind == Answer::Kind::kThen && is_set_back(seen, problem)) depose(problem);
-    if (seen.kind != Answer::Kind::kThen || !register_member(seen, problem)) {
-      if (goes) break;
-      continue;
-    }
-    note_others(seen);
-    const Leadership::View view = view_of(seen);
-    leadership_->on_view(view, now());
-    fails_since = figures_->copy_fails ? std::min(fails_since, now()) : kNever;
-    const bool hangs = now() - copied_at >= kCopyHangsFor;
-    const bool fails = hangs || (fails_since != kNever && now() - fails_since >= kCopyFailsFor);
-    std::string other = leadership_->hands_over_to(fails || goes, now());
-    if (!other.empty()) {
-      const char* why = goes                                 ? "it is to stop"
-                        : fails                              ? "its copy cannot be written"
-                        : is_draining(seen, options_.member) ? "an operator has drained it"
-                        : other == view.pin ? "an operator wants that member to lead"
-                                            : "it is that member's share";
-      const Answer told = etcd_.transact(leadership_->announce(other), 0, call_timeout());
-      // Without etcd nobody could take it: this member stays.
-      if (told.kind != Answer::Kind::kThen && !goes) continue;
-      say(LogLevel::kInfo, "hands_over", {{"to", other}, {"reason", why}});
-      // The store could not be closed: the lease ends, and that member leads.
-      if (hangs) depose("the disk of its copy takes nothing");
-      // This member serves until that one has looked, so that nobody waits for its next look.
-      const Micros seen_by = now() + poll + kPollNext;
-      while (!is_stopped() && now() < seen_by) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      }
-      return other;
-    }
-    if (goes) break;
-    if (config_.shards > 1 && now() >= next_look_around) {
-      next_look_around = now() + kLookAroundEvery;
-      look_around();
-    }
-  }
-  return {};
-}
-
-// For clients of other shards.
-void Membership::look_around() {
-  Transaction gets;
-  for (Shard shard = 0; shard < config_.shards; ++shard) {
-    const ShardKeys keys(options_.cluster, shard);
-    if (shard == options_.shard) continue;
-    gets.then.push_back({Op::Kind::kGet, keys.leader()});
-    gets.then.push_back({Op::Kind::kGet, keys.members(), "", end_of(keys.members())});
-  }
-  const Answer seen = etcd_.transact(gets, 0, call_timeout());
-  if (seen.kind != Answer::Kind::kThen) return;
-  std::map<Shard, std::string> elsewhere;
-  for (Shard shard = 0; shard < config_.shards; ++shard) {
-    const ShardKeys keys(options_.cluster, shard);
-    Leader leader;
-    Member member;
-    const KeyValue* item = seen.find(keys.leader());
-    if (item == nullptr || !decode(item->value, leader)) continue;
-    item = seen.find(keys.member(leader.member));
-    if (item == nullptr || !decode(item->value, member)) continue;
-    elsewhere[shard] = fmt::format("{}", fmt::join(member.addresses, ","));
-  }
-  const std::lock_guard lock(view_mutex_);
-  elsewhere_ = std::move(elsewhere);
-}
-
-std::string Membership::whereabouts(Shard shard) const {
-  const std::lock_guard lock(view_mutex_);
-  const auto found = elsewhere_.find(shard);
-  return found == elsewhere_.end() ? std::string() : found->second;
-}
-
-void Membership::depose(const std::string& reason, bool is_unfit) {
-  if (!deposed_.exchange(true)) options_.on_deposed(reason, is_unfit);
-}
-
-bool Membership::may_answer() {
-  keeper_->turned();
-  if (deposed_.load(std::memory_order_relaxed)) return false;
-  if (keeper_->may_grant()) return true;
-  const std::string why = keeper_->problem();
-  depose("its lease has run out: " +
-         (why.empty() ? "no attempt to keep it failed, so that its process stood still" : why));
-  return false;
-}
-
-void Membership::leave(const std::string& successor) {
-  if (keeper_ == nullptr) return;
-  if (!successor.empty()) {
-    // If it does not happen, the others wait a moment to see who takes it.
-    etcd_.transact(leadership_->hand_over(successor), 0, call_timeout());
-  }
-  const LeaseId id = keeper_->id();
-  {
-    const std::lock_guard lock(view_mutex_);
-    view_.leads = false;
-  }
-  keeper_.reset();
-  std::string error;
-  for (int tries = 0; tries < 3; ++tries) {
-    if (etcd_.revoke(id, call_timeout(), error)) return;
-  }
-  say(LogLevel::kWarn, "lease_not_revoked",
-      {{"reason", error}, {"hint", "the others wait until it ends"}});
 }
 
 }  // namespace syncd::cluster

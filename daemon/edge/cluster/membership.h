@@ -131,6 +131,11 @@ class Membership {
   void say_problem(const std::string& problem);
   Micros now() const;
   Micros call_timeout() const { return std::min<Micros>(options_.lease / 3, 5'000'000); }
+  Micros look_every() const { return std::clamp<Micros>(options_.lease / 12, 100'000, 500'000); }
+
+  static constexpr Micros kLookNext = 20'000;  // the member that is to lead next, so often
+  // Of a call that reads a log, or parts of a snapshot. An endpoint that is silent is left sooner.
+  static constexpr Micros kReadTimeout = 60'000'000;
 
   const MembershipOptions options_;
   Etcd& etcd_;
