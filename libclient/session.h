@@ -629,7 +629,11 @@ class Session final : private Link::Listener {
   void call(const Ask& ask, WorkerId worker, Kind kind, std::int64_t iteration, const Act& act);
   ConnectResult connect_result() const;
   bool is_unreachable() const { return !link_.up() && now_ >= unreachable_due_us(); }
-  void check_link() const;
+  // A call that comes after the daemon has been lost for too long fails at once.
+  void check_link() const {
+    if (is_unreachable()) refuse_unreachable();
+  }
+  [[noreturn, gnu::cold]] void refuse_unreachable() const;
   static void check_stays(const Worker& worker);
   static void check_wait(const Worker& worker, Kind kind, std::int64_t iteration);
   static void check_begin(const Worker& worker);
