@@ -264,7 +264,7 @@ void Session::begin(const Ask& ask, WorkerId id) {
     wait.kind = kBegin;
     if (!ready) return this->wait(worker, op, kBegin, worker.next);
     wait.op = op;
-    return worker.stopped ? deliver_stop(worker) : deliver_grant(worker);
+    return worker.stopped ? deliver_stop(worker) : deliver_grant(worker, std::move(worker.grant));
   });
 }
 

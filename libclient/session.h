@@ -395,7 +395,7 @@ class Session final : private Link::Listener {
   // ---- The connection's transport; see Link.
 
   const LinkWish& wish() const { return link_.wish(); }
-  std::vector<std::uint8_t>& output() { return link_.output(); }
+  OutBuffer& output() { return link_.output(); }
   void on_connected(std::uint64_t number, TimeUs now) { link_.on_connected(number, now); }
   void on_bytes(std::uint64_t number, std::span<const std::uint8_t> bytes, TimeUs now);
   void on_disconnected(std::uint64_t number, std::string_view reason, TimeUs now);
@@ -671,7 +671,7 @@ class Session final : private Link::Listener {
     for (Pending& pending : worker.pending) act(pending);
     for (Pending& side : worker.sides) act(side);
   }
-  void deliver_grant(Worker& worker);
+  void deliver_grant(Worker& worker, Step&& grant);
   void deliver_stop(Worker& worker);
   void deliver_peer_answer(Worker& worker, Op& op, Kind kind);
   void leave_done(Worker& worker);
