@@ -50,8 +50,4 @@ void visit_hot(const HotCall& hot, const Take& take) {
 // The same for all types that have a short cut, into a message.
 bool decode_hot(std::span<const std::uint8_t> payload, Message& message);
 
-// Appends the bytes that the generic encoder makes. False: the message has no short cut: it is of
-// another type, its id is 0, or it has a long list.
-bool append_hot(std::uint64_t id, const Body& body, OutBuffer& out);
-
 }  // namespace syncd::wire

@@ -109,8 +109,7 @@ Encoder& Encoder::operator=(Encoder&& other) noexcept {
   return *this;
 }
 
-void Encoder::append(std::uint64_t id, const Body& message, OutBuffer& out) {
-  if (append_hot(id, message, out)) return;
+void Encoder::append_generic(std::uint64_t id, const Body& message, OutBuffer& out) {
   const std::span<const std::uint8_t> frame = encode(id, message);
   std::memcpy(out.extend(frame.size()), frame.data(), frame.size());
 }
