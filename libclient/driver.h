@@ -145,7 +145,7 @@ class Driver final {
   // Any thread that holds the lock.
   void take(Call& call, const MakeCall& make, const Ask& ask);
   [[gnu::always_inline]] inline bool try_to(const MakeCall& make, const Ask& ask);
-  void settle_away();
+  [[gnu::always_inline]] inline void settle_away();
   [[gnu::always_inline]] inline void flush();
   [[gnu::always_inline]] inline void deliver();
   [[gnu::always_inline]] inline void finish(Call& call, Completion&& completion) noexcept;

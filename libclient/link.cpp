@@ -9,6 +9,7 @@
 #include "proto/base/plain_text.h"
 #include "proto/base/shard.h"
 #include "proto/base/text.h"
+#include "proto/wire/hot.h"
 
 namespace syncd::client {
 namespace {
@@ -66,7 +67,7 @@ void Link::start_attempt(TimeUs now) {
   wish_.up = true;
   attempt_started_us_ = now;
   deadline_us_ = add(now, attempt_limit_us());
-  output_.clear();
+  output_.shrink(0);
   splitter_ = wire::FrameSplitter();
 }
 
@@ -76,7 +77,7 @@ void Link::wait_for_retry(TimeUs delay_us, TimeUs now) {
   wish_.number += 1;
   wish_.up = false;
   deadline_us_ = add(now, delay_us);
-  output_.clear();
+  output_.shrink(0);
 }
 
 // The other endpoints of one daemon are tried without delay: waiting would only help if the same
@@ -215,13 +216,18 @@ void Link::on_connected(std::uint64_t number, TimeUs now) {
 void Link::on_bytes(std::uint64_t number, std::span<const std::uint8_t> bytes, TimeUs now) {
   if (number != wish_.number || (phase_ != Phase::kHandshake && phase_ != Phase::kUp)) return;
   last_received_us_ = now;
-  std::span<const std::uint8_t> payload;
-  std::string error;
-  // Most reads are one frame, which is decoded where it lies.
+  // Most reads are one frame, of a kind that is read where it lies.
   if (splitter_.pending_bytes() == 0 && wire::is_one_frame(bytes) &&
-      wire::decode(bytes.subspan(sizeof(std::uint32_t)), scratch_, error)) {
+      wire::decode_hot(bytes.subspan(sizeof(std::uint32_t)), scratch_)) {
     return handle(scratch_, now);
   }
+  take_bytes(bytes, now);
+}
+
+void Link::take_bytes(std::span<const std::uint8_t> bytes, TimeUs now) {
+  std::span<const std::uint8_t> payload;
+  std::string error;
+  const std::uint64_t number = wish_.number;
   splitter_.append(bytes);
   // A handled frame may end this connection; what came after it is then void.
   while (number == wish_.number) {
@@ -266,7 +272,7 @@ void Link::close() {
   deadline_us_ = kNever;
   wish_.number += 1;
   wish_.up = false;
-  output_.clear();
+  output_.shrink(0);
 }
 
 // ---- Messages ----------------------------------------------------------------------------------

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "proto/base/out_buffer.h"
 #include "proto/wire/wire.h"
 
 namespace syncd::client {
@@ -104,7 +105,7 @@ class Link {
 
   const LinkWish& wish() const { return wish_; }
   // Bytes to send on the connection wish().number; the transport takes them and leaves it empty.
-  std::vector<std::uint8_t>& output() { return output_; }
+  OutBuffer& output() { return output_; }
 
   // Reports about the connection `number`; those about an older one are ignored.
   void on_connected(std::uint64_t number, TimeUs now);
@@ -177,6 +178,7 @@ class Link {
   TimeUs spacing_us(TimeUs now) const;
   TimeUs next_delay_us();
   std::uint64_t next_random();
+  void take_bytes(std::span<const std::uint8_t> bytes, TimeUs now);
   [[gnu::always_inline]] inline void handle(const wire::Message& message, TimeUs now);
   void handshake(const wire::Message& message, TimeUs now);
   void welcomed(const wire::Welcome& welcome, TimeUs now);
@@ -196,7 +198,7 @@ class Link {
 
   Phase phase_ = Phase::kWaiting;
   LinkWish wish_;
-  std::vector<std::uint8_t> output_;
+  OutBuffer output_;
   wire::Encoder encoder_;
   wire::FrameSplitter splitter_;
   wire::Message scratch_;  // keeps its memory from frame to frame

@@ -23,11 +23,20 @@ struct Refused {
   std::string reason;
 };
 
-[[noreturn]] void refuse_state(const std::string& reason) {
-  throw Refused{Status::kState, reason};
+// Checks that nearly always pass do not make the sentence themselves: it would cost them a frame.
+[[noreturn, gnu::cold]] void refuse(Status status, std::string_view before, std::int64_t number,
+                                    std::string_view after) {
+  throw Refused{status, std::string(before).append(std::to_string(number)).append(after)};
 }
-[[noreturn]] void refuse_iteration(const std::string& reason) {
-  throw Refused{Status::kWrongIteration, reason};
+[[noreturn, gnu::cold]] void refuse_state(std::string_view reason) {
+  throw Refused{Status::kState, std::string(reason)};
+}
+[[noreturn, gnu::cold]] void refuse_another(const char* call) {
+  refuse_state(std::string("another ") + call + " of this worker is under way");
+}
+[[noreturn, gnu::cold]] void refuse_until_answered(const char* call, std::int64_t iteration) {
+  refuse(Status::kState, std::string(call) + "(", iteration,
+         ") is not answered yet; call it again to wait for that");
 }
 
 }  // namespace
@@ -57,9 +66,8 @@ void Session::call(const Ask& ask, WorkerId id, Kind kind, std::int64_t iteratio
   }
 }
 
-// A call that comes after the daemon has been lost for too long fails at once.
-void Session::check_link() const {
-  if (is_unreachable()) throw Refused{Status::kUnreachable, link_text()};
+void Session::refuse_unreachable() const {
+  throw Refused{Status::kUnreachable, link_text()};
 }
 
 void Session::check_stays(const Worker& worker) {
@@ -208,12 +216,10 @@ void Session::join(const Ask& ask, JoinRequest request) {
 // targets and collect of a worker at a time.
 void Session::check_wait(const Worker& worker, Kind kind, std::int64_t iteration) {
   const Pending& wait = worker[kWait];
-  const auto name = [&] { return std::string(name_of(wait.kind)); };
-  if (wait.op.id != 0) refuse_state("another " + name() + " of this worker is under way");
+  if (wait.op.id != 0) refuse_another(name_of(wait.kind));
   if (!wait.active || worker.stopped) return;
   if (wait.kind == kind && (kind == kBegin || wait.iteration == iteration)) return;
-  refuse_state(name() + "(" + std::to_string(wait.iteration) +
-               ") is not answered yet; call it again to wait for that");
+  refuse_until_answered(name_of(wait.kind), wait.iteration);
 }
 
 // One that is pending already is waited for on.
@@ -234,12 +240,11 @@ void Session::wait(Worker& worker, Op op, Kind kind, std::int64_t iteration) {
 
 void Session::check_begin(const Worker& worker) {
   if (worker[kPush].active) {
-    refuse_state("push(" + std::to_string(worker[kPush].iteration) +
-                 ") is not confirmed yet; push it again to wait for that");
+    refuse(Status::kState, "push(", worker[kPush].iteration,
+           ") is not confirmed yet; push it again to wait for that");
   }
   if (worker.open) {
-    refuse_state("iteration " + std::to_string(worker.granted) +
-                 " was granted and is not pushed yet");
+    refuse(Status::kState, "iteration ", worker.granted, " was granted and is not pushed yet");
   }
 }
 
@@ -259,7 +264,7 @@ void Session::begin(const Ask& ask, WorkerId id) {
     wait.kind = kBegin;
     if (!ready) return this->wait(worker, op, kBegin, worker.next);
     wait.op = op;
-    return worker.stopped ? deliver_stop(worker) : deliver_grant(worker);
+    return worker.stopped ? deliver_stop(worker) : deliver_grant(worker, std::move(worker.grant));
   });
 }
 
@@ -289,9 +294,7 @@ void Session::collect(const Ask& ask, WorkerId worker, std::int64_t iteration) {
 
 // What they have in common: one caller at a time, and none beside a leave.
 void Session::check_notice(const Worker& worker, Kind kind) {
-  if (worker[kind].op.id != 0) {
-    refuse_state(std::string("another ") + name_of(kind) + " of this worker is under way");
-  }
+  if (worker[kind].op.id != 0) refuse_another(name_of(kind));
   check_stays(worker);
 }
 
@@ -321,7 +324,7 @@ void Session::consumed(const Ask& ask, WorkerId id, std::int64_t iteration) {
     const std::int64_t collected = worker.collected.iteration;
     if (collected < 0) refuse_state("nothing was collected yet; collect comes first");
     if (iteration > collected) {
-      refuse_iteration("the latest collected iteration is " + std::to_string(collected));
+      refuse(Status::kWrongIteration, "the latest collected iteration is ", collected, "");
     }
     if (worker.stopped) return complete_ok(op);  // the job has ended: it has no effect
     check_link();
@@ -338,9 +341,10 @@ void Session::restarted(const Ask& ask, WorkerId id, std::int64_t iteration) {
     if (worker.stopped) throw Refused{Status::kStopped, ended_text(worker)};
     const bool computes = worker.open && !worker[kPush].active;
     if (!computes || worker.granted != iteration) {
-      refuse_iteration(computes ? "iteration " + std::to_string(worker.granted) +
-                                      " is the one that it computes"
-                                : "it computes no iteration now");
+      throw Refused{Status::kWrongIteration, computes
+                                                 ? "iteration " + std::to_string(worker.granted) +
+                                                       " is the one that it computes"
+                                                 : "it computes no iteration now"};
     }
     check_link();
     clear_resync(worker);
@@ -379,23 +383,23 @@ void Session::end_phase(Worker& worker, bool told_by_call) {
 // counted already: it counts once.
 bool Session::check_push(const Worker& worker, std::int64_t iteration) {
   const Pending& push = worker[kPush];
-  if (push.op.id != 0) refuse_state("another push of this worker is under way");
+  if (push.op.id != 0) refuse_another("push");
   check_stays(worker);
   if (push.active) {
     if (push.iteration == iteration) return true;
-    refuse_iteration("push(" + std::to_string(push.iteration) +
-                     ") is not confirmed yet and is the one that is due");
+    refuse(Status::kWrongIteration, "push(", push.iteration,
+           ") is not confirmed yet and is the one that is due");
   }
   if (worker.open) {
     if (worker.granted == iteration) return true;
-    refuse_iteration("iteration " + std::to_string(worker.granted) + " is the one that is due");
+    refuse(Status::kWrongIteration, "iteration ", worker.granted, " is the one that is due");
   }
   if (worker.pushed < 0 && (worker.granted < 0 || worker.grant_ready)) {
     refuse_state("no iteration was granted yet; begin comes first");
   }
   if (worker.pushed == iteration) return false;
-  refuse_iteration("iteration " + std::to_string(worker.due) +
-                   " is the one that is due, after a begin");
+  refuse(Status::kWrongIteration, "iteration ", worker.due,
+         " is the one that is due, after a begin");
 }
 
 void Session::push(const Ask& ask, WorkerId id, std::int64_t iteration, const PushInfo& info) {

@@ -395,7 +395,7 @@ class Session final : private Link::Listener {
   // ---- The connection's transport; see Link.
 
   const LinkWish& wish() const { return link_.wish(); }
-  std::vector<std::uint8_t>& output() { return link_.output(); }
+  OutBuffer& output() { return link_.output(); }
   void on_connected(std::uint64_t number, TimeUs now) { link_.on_connected(number, now); }
   void on_bytes(std::uint64_t number, std::span<const std::uint8_t> bytes, TimeUs now);
   void on_disconnected(std::uint64_t number, std::string_view reason, TimeUs now);
@@ -629,7 +629,11 @@ class Session final : private Link::Listener {
   void call(const Ask& ask, WorkerId worker, Kind kind, std::int64_t iteration, const Act& act);
   ConnectResult connect_result() const;
   bool is_unreachable() const { return !link_.up() && now_ >= unreachable_due_us(); }
-  void check_link() const;
+  // A call that comes after the daemon has been lost for too long fails at once.
+  void check_link() const {
+    if (is_unreachable()) refuse_unreachable();
+  }
+  [[noreturn, gnu::cold]] void refuse_unreachable() const;
   static void check_stays(const Worker& worker);
   static void check_wait(const Worker& worker, Kind kind, std::int64_t iteration);
   static void check_begin(const Worker& worker);
@@ -667,7 +671,7 @@ class Session final : private Link::Listener {
     for (Pending& pending : worker.pending) act(pending);
     for (Pending& side : worker.sides) act(side);
   }
-  void deliver_grant(Worker& worker);
+  void deliver_grant(Worker& worker, Step&& grant);
   void deliver_stop(Worker& worker);
   void deliver_peer_answer(Worker& worker, Op& op, Kind kind);
   void leave_done(Worker& worker);

@@ -399,11 +399,11 @@ void Session::on_granted(Worker& worker, Step&& granted) {
   // are no steps of a clock.
   if (granted.iteration > worker.due && !worker.rounds) granted.flags |= wire::kStepSkip;
   if (granted.iteration != worker.due && !worker.rounds) granted.flags |= wire::kStepPull;
-  worker.grant = std::move(granted);
-  if (worker.grant.view != 0) enter_view(worker, worker.grant.view);
-  worker.grant_ready = true;
+  if (granted.view != 0) enter_view(worker, granted.view);
   clear_resync(worker);
-  if (worker[kWait].op.id != 0) deliver_grant(worker);
+  if (worker[kWait].op.id != 0) return deliver_grant(worker, std::move(granted));
+  worker.grant = std::move(granted);
+  worker.grant_ready = true;
 }
 
 void Session::on_stopped(Worker& worker, std::string_view why) {

@@ -14,17 +14,17 @@ void Session::complete(Op& op, Status status, std::string message) {
   op.id = 0;  // only now: there may be no memory
 }
 
-// Precondition: grant_ready and a caller that waits. The caller pulls from now on, so that a
-// re-sync that came before has no point any more.
-void Session::deliver_grant(Worker& worker) {
-  SYNCD_CHECK(worker.grant_ready && worker[kWait].op.id != 0);
+// Precondition: a caller waits. It pulls from now on, so that a re-sync that came before has no
+// point any more.
+void Session::deliver_grant(Worker& worker, Step&& grant) {
+  SYNCD_CHECK(worker[kWait].op.id != 0);
   worker.grant_ready = false;
   worker.open = true;
   set_computing_since(worker, worker.granted_at_us);
-  worker.due = worker.grant.iteration;
+  worker.due = grant.iteration;
   expect_exchange(worker);
   clear_resync(worker);
-  complete_ok(worker[kWait].op, std::move(worker.grant));
+  complete_ok(worker[kWait].op, std::move(grant));
 }
 
 // Only begin has a flag for the end of the job.

@@ -135,49 +135,62 @@ int Stream::add(int epoll, std::uint32_t events) const noexcept {
   return epoll_ctl(epoll, EPOLL_CTL_ADD, socket_.get(), &wanted);
 }
 
-bool Stream::write(std::vector<std::uint8_t>& bytes) {
+bool Stream::write(OutBuffer& bytes) {
   const bool first = unsent_.empty();
-  if (tls_ == nullptr) {
-    if (first) {
-      unsent_.swap(bytes);
-    } else {
-      unsent_.insert(unsent_.end(), bytes.begin(), bytes.end());
-    }
-  } else {
+  std::span<const std::uint8_t> rest = bytes.bytes();
+  bool written = true;
+  if (tls_ != nullptr) {
     // Where that fails, reading tells the reason, after whatever the peer still said.
-    static_cast<void>(tls_->send(bytes, unsent_));
+    static_cast<void>(tls_->send(rest, unsent_));
+    if (first) written = write_rest();
+  } else {
+    if (first) written = put(rest);
+    if (!rest.empty()) {
+      unsent_.insert(unsent_.end(), rest.begin(), rest.end());
+      written = watch_rest() && written;
+    }
   }
-  bytes.clear();
-  return first ? write_rest() : true;
+  bytes.shrink(0);
+  return written;
 }
 
 bool Stream::write_rest() {
-  bool written = true;
-  while (unsent_from_ < unsent_.size()) {
-    const ssize_t sent = send(descriptor_, unsent_.data() + unsent_from_,
-                              unsent_.size() - unsent_from_, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent >= 0) {
-      unsent_from_ += static_cast<std::size_t>(sent);
-      continue;
-    }
-    if (errno == EINTR) continue;
-    if (errno == EAGAIN) break;
-    // Where the peer has closed it, reading still delivers its last message, which may say why, and
-    // then the end.
-    written = errno == EPIPE || errno == ECONNRESET;
-    if (!written) error_ = uv_strerror(uv_translate_sys_error(errno));
-    unsent_from_ = unsent_.size();
-  }
-  const bool rest = unsent_from_ < unsent_.size();
-  if (!rest) {
+  std::span<const std::uint8_t> rest = std::span(unsent_).subspan(unsent_from_);
+  const bool written = put(rest);
+  unsent_from_ = unsent_.size() - rest.size();
+  if (rest.empty()) {
     unsent_.clear();
     unsent_from_ = 0;
   }
-  if (std::exchange(writing_watched_, rest) != rest && watch() != 0) {
+  return watch_rest() && written;
+}
+
+// Writes what the socket takes, and leaves the rest in `bytes`. False: the connection is broken.
+bool Stream::put(std::span<const std::uint8_t>& bytes) {
+  while (!bytes.empty()) {
+    const ssize_t sent = send(descriptor_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent >= 0) {
+      bytes = bytes.subspan(static_cast<std::size_t>(sent));
+      continue;
+    }
+    if (errno == EINTR) continue;
+    if (errno == EAGAIN) return true;
+    bytes = {};
+    // Where the peer has closed it, reading still delivers its last message, which may say why, and
+    // then the end.
+    if (errno == EPIPE || errno == ECONNRESET) return true;
     error_ = uv_strerror(uv_translate_sys_error(errno));
-    written = false;
+    return false;
   }
-  return written;
+  return true;
+}
+
+// Room is looked for while there is something left to write.
+bool Stream::watch_rest() {
+  const bool rest = !unsent_.empty();
+  if (std::exchange(writing_watched_, rest) == rest || watch() == 0) return true;
+  error_ = uv_strerror(uv_translate_sys_error(errno));
+  return false;
 }
 
 bool Stream::read(std::span<const std::uint8_t>& bytes) {

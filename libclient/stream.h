@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "proto/base/file.h"
+#include "proto/base/out_buffer.h"
 #include "proto/transport/tls.h"
 
 namespace syncd::client {
@@ -48,7 +49,7 @@ class Stream {
 
   // Writes at once what the socket takes and keeps the rest for write_rest(); `bytes` is empty
   // afterwards. False: the connection is broken.
-  bool write(std::vector<std::uint8_t>& bytes);
+  bool write(OutBuffer& bytes);
   bool write_rest();
   // What has come, valid until the next read(): nothing, if nothing has. False: the connection has
   // ended.
@@ -70,6 +71,8 @@ class Stream {
   ~Stream();
   int start(uv_loop_t& loop, const sockaddr_storage& address);
   static void close_in_child();
+  bool put(std::span<const std::uint8_t>& bytes);
+  bool watch_rest();
   [[gnu::always_inline]] inline bool receive(std::span<const std::uint8_t>& bytes);
   int watch() noexcept;
   int add(int epoll, std::uint32_t events) const noexcept;

@@ -163,9 +163,13 @@ Outcome request(const char* call, const syncd_worker* worker, std::int64_t timeo
 // A call of the session's that is about an iteration.
 using Call = void (Session::*)(const Ask&, syncd::client::WorkerId, std::int64_t);
 
-void check_iteration(const char* call, std::int64_t iteration) {
-  if (iteration >= 0) return;
+[[noreturn, gnu::cold, gnu::noinline]] void refuse_iteration(const char* call,
+                                                             std::int64_t iteration) {
   refuse(call, "iteration " + std::to_string(iteration) + "; allowed: 0 or more");
+}
+
+void check_iteration(const char* call, std::int64_t iteration) {
+  if (iteration < 0) refuse_iteration(call, iteration);
 }
 
 // Told before the arrival is touched: a thread of the parent's may have held its lock.

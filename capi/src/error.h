@@ -33,8 +33,14 @@ struct Outcome {
   refuse(std::string(call) + ": " + wrong);
 }
 
+// Apart from need(), which each call goes through: an own frame for the sentence would cost it more
+// than the check.
+[[noreturn, gnu::cold, gnu::noinline]] inline void refuse_null(const char* call, const char* name) {
+  refuse(call, std::string(name) + " is NULL");
+}
+
 inline void need(const void* argument, const char* call, const char* name) {
-  if (argument == nullptr) refuse(call, std::string(name) + " is NULL");
+  if (argument == nullptr) refuse_null(call, name);
 }
 
 // Sets *error, if there is one to set, and returns the code. Where memory has run out, *error is an

@@ -308,12 +308,12 @@ void check_join(const client::JoinRequest& request) {
   }
 }
 
-}  // namespace
+// ---- What each call checks: what seldom happens is apart, where it costs the usual call no frame.
 
-std::size_t check_struct(const void* given, std::size_t first_size, std::size_t known_size,
-                         const char* name) {
-  const std::size_t size = *static_cast<const std::size_t*>(given);
-  if (size == known_size) return size;
+// Of a caller that was built with another version's header.
+[[gnu::noinline]] std::size_t check_other_struct(const void* given, std::size_t size,
+                                                 std::size_t first_size, std::size_t known_size,
+                                                 const char* name) {
   const auto complain = [&](const std::string& reason) {
     refuse(std::string(name) + ".struct_size is " + std::to_string(size) + ": " + reason +
            "; set it by the struct's _INIT macro");
@@ -334,6 +334,22 @@ std::size_t check_struct(const void* given, std::size_t first_size, std::size_t 
   return std::min(size, known_size);
 }
 
+[[noreturn, gnu::cold, gnu::noinline]] void refuse_timeout(const char* call,
+                                                           std::int64_t timeout_ms) {
+  refuse(call,
+         "a timeout of " + std::to_string(timeout_ms) +
+             " ms; allowed: 0 or more, SYNCD_WAIT_FOREVER (-1) or SYNCD_TIMEOUT_DEFAULT (-2)");
+}
+
+}  // namespace
+
+std::size_t check_struct(const void* given, std::size_t first_size, std::size_t known_size,
+                         const char* name) {
+  const std::size_t size = *static_cast<const std::size_t*>(given);
+  if (size == known_size) return size;
+  return check_other_struct(given, size, first_size, known_size, name);
+}
+
 std::vector<std::uint8_t> take_member_data(const char* call, const void* data, std::size_t size) {
   return take_bytes(std::string(call) + ": ", data, size);
 }
@@ -344,10 +360,8 @@ client::TimeUs make_timeout(const char* call, std::int64_t timeout_ms,
   if (timeout_ms == SYNCD_WAIT_FOREVER || timeout_ms > client::kNever / 1000) {
     return client::kNever;
   }
-  if (timeout_ms >= 0) return timeout_ms * 1000;
-  refuse(call,
-         "a timeout of " + std::to_string(timeout_ms) +
-             " ms; allowed: 0 or more, SYNCD_WAIT_FOREVER (-1) or SYNCD_TIMEOUT_DEFAULT (-2)");
+  if (timeout_ms < 0) refuse_timeout(call, timeout_ms);
+  return timeout_ms * 1000;
 }
 
 std::string shown_reason(std::string_view reason) {

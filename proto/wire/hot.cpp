@@ -186,10 +186,9 @@ Body sample(unsigned set, std::uint8_t x) {
 
 // Which fields are not left out; kAlways: it has too long a list.
 template <class M>
-unsigned set_of(const Body& body) {
-  const M& message = *std::get_if<M>(&body);
+SYNCD_INLINE inline unsigned set_of(const M& message) {
   unsigned set = 0;
-  for_each_value(message, [&](auto of, const auto& field, std::size_t, unsigned bit) {
+  for_each_value(message, [&](auto of, const auto& field, std::size_t, unsigned bit) SYNCD_INLINE {
     using T = std::decay_t<decltype(field)>;
     if constexpr (kIsVector<T>) {
       const auto items = static_cast<unsigned>(field.size());
@@ -237,8 +236,7 @@ SYNCD_INLINE inline void read(const Layout& layout, unsigned set, const std::uin
 }
 
 template <class M>
-void write(const Layout& layout, const Body& body, std::uint8_t* payload) {
-  const M& message = *std::get_if<M>(&body);
+SYNCD_INLINE inline void write(const Layout& layout, const M& message, std::uint8_t* payload) {
   for_each_value(message, [&](auto, const auto& field, std::size_t value, unsigned) SYNCD_INLINE {
     using T = std::decay_t<decltype(field)>;
     if constexpr (kIsVector<T>) {
@@ -261,7 +259,9 @@ void write(const Layout& layout, const Body& body, std::uint8_t* payload) {
 }
 
 // A layout, and whose it is.
-struct Known : HotFrame {
+struct Known {
+  std::size_t type;
+  unsigned set;  // of the fields that are not left out
   Layout layout;
 };
 
@@ -270,10 +270,12 @@ struct Type {
   std::size_t index;  // of Body
   unsigned (*count_sets)();
   Body (*sample)(unsigned set, std::uint8_t x);
-  unsigned (*set_of)(const Body& body);
-  void (*write)(const Layout& layout, const Body& body, std::uint8_t* payload);
+  bool (*append)(std::size_t type, std::uint64_t id, const Body& body, OutBuffer& out);
   void (*read)(const Known& known, const std::uint8_t* payload, Body& body);
 };
+
+template <class M>
+bool append_as(std::size_t type, std::uint64_t id, const Body& body, OutBuffer& out);
 
 template <class M>
 void read_as(const Known& known, const std::uint8_t* payload, Body& body) {
@@ -290,7 +292,7 @@ template <class... M>
 struct TypeList {
   static constexpr std::size_t count = sizeof...(M);
   static constexpr std::array<Type, count> types = {
-      Type{index_of<M>(kBodies), count_sets<M>, sample<M>, set_of<M>, write<M>, read_as<M>}...};
+      Type{index_of<M>(kBodies), count_sets<M>, sample<M>, append_as<M>, read_as<M>}...};
 };
 // First those of Hot.
 using Hots = TypeList<Push, Begin, Targets, Collect, Consumed, Pushed, Granted, Ok, TargetsReply,
@@ -308,7 +310,6 @@ class Layouts {
  public:
   Layouts() {
     for (std::size_t type = 0; type < Hots::count; ++type) {
-      first_[type] = all_.size();
       for (unsigned set = 0; set < Hots::types[type].count_sets(); ++set) {
         const Layout layout([&](std::uint8_t x) {
           std::vector<std::uint8_t> frame;
@@ -316,11 +317,12 @@ class Layouts {
                                    frame);
           return frame;
         });
-        all_.push_back({{layout.frame_size(), type, set}, layout});
+        all_.push_back({type, set, layout});
       }
     }
     while (!has_types_at(type_place_)) SYNCD_CHECK(++type_place_ < Layout::kBytesMax);
     for (const Known& known : all_) {
+      if (known.set == 0) first_[known.type] = &known;
       Group& group = groups_[known.type][known.layout.payload_size() / kSizeStep];
       group.known.push_back(&known);
       group.latest = &known;
@@ -328,7 +330,7 @@ class Layouts {
   }
   Layouts(const Layouts&) = delete;
 
-  const Known& of(std::size_t type, unsigned set) const { return all_[first_[type] + set]; }
+  const Known& of(std::size_t type, unsigned set) const { return first_[type][set]; }
   // Null: none has this.
   SYNCD_INLINE inline const Known* find(std::span<const std::uint8_t> payload) const {
     if (payload.size() <= type_place_ || payload.size() >= Layout::kBytesMax) return nullptr;
@@ -368,7 +370,7 @@ class Layouts {
   }
 
   std::vector<Known> all_;
-  std::array<std::size_t, Hots::count> first_{};
+  std::array<const Known*, Hots::count> first_{};  // of each type, in the order of sets
   std::size_t type_place_ = 0;  // in a payload
   std::array<std::array<Group, Layout::kBytesMax / kSizeStep>, Hots::count> groups_;
 };
@@ -384,6 +386,18 @@ inline const Layouts& layouts() {
   const Layouts* all = made.load(std::memory_order_acquire);
   if (all == nullptr) made.store(all = &make_layouts(), std::memory_order_release);
   return *all;
+}
+
+template <class M>
+bool append_as(std::size_t type, std::uint64_t id, const Body& body, OutBuffer& out) {
+  const M& message = *std::get_if<M>(&body);
+  const unsigned set = set_of(message);
+  if (set == kAlways) return false;
+  const Layout& layout = layouts().of(type, set).layout;
+  std::uint8_t* payload = layout.write(out.extend(layout.frame_size()));
+  layout.set(kId, id, payload);
+  write(layout, message, payload);
+  return true;
 }
 
 }  // namespace
@@ -410,18 +424,10 @@ bool decode_hot(std::span<const std::uint8_t> payload, Message& message) {
   return true;
 }
 
-const HotFrame* find_hot_frame(std::uint64_t id, const Body& body) {
+bool append_hot(std::uint64_t id, const Body& body, OutBuffer& out) {
   const std::size_t type = kTypeOf[body.index()];
-  if (type == Hots::count || id == 0) return nullptr;
-  const unsigned set = Hots::types[type].set_of(body);
-  return set == kAlways ? nullptr : &layouts().of(type, set);
-}
-
-void write_hot(const HotFrame& frame, std::uint64_t id, const Body& body, std::uint8_t* to) {
-  const Layout& layout = static_cast<const Known&>(frame).layout;
-  std::uint8_t* payload = layout.write(to);
-  layout.set(kId, id, payload);
-  Hots::types[frame.type].write(layout, body, payload);
+  if (type == Hots::count || id == 0) return false;
+  return Hots::types[type].append(type, id, body, out);
 }
 
 }  // namespace syncd::wire

@@ -50,15 +50,4 @@ void visit_hot(const HotCall& hot, const Take& take) {
 // The same for all types that have a short cut, into a message.
 bool decode_hot(std::span<const std::uint8_t> payload, Message& message);
 
-// A layout that frames are written in.
-struct HotFrame {
-  std::size_t bytes;  // of a frame
-  std::size_t type;
-  unsigned set;  // of the fields that are not left out
-};
-// Null: the message has no short cut: it is of another type, its id is 0, or it has a long list.
-const HotFrame* find_hot_frame(std::uint64_t id, const Body& body);
-// Writes the bytes that the generic encoder makes.
-void write_hot(const HotFrame& frame, std::uint64_t id, const Body& body, std::uint8_t* to);
-
 }  // namespace syncd::wire

@@ -600,6 +600,10 @@ struct Message {
 // The name of the message's type, such as "Begin"; "Unknown" for one this build does not know.
 std::string_view body_name(const Body& body);
 
+// The short cut of hot.h: appends the bytes that the generic encoder makes. False: the message has
+// none: it is of another type, its id is 0, or it has a long list.
+bool append_hot(std::uint64_t id, const Body& body, OutBuffer& out);
+
 // Appends one frame (length prefix and message) to `out`. An Encoder keeps its scratch memory, so
 // that encoding in a loop does not allocate; it may be used by one thread at a time.
 class Encoder {
@@ -614,9 +618,12 @@ class Encoder {
     append(message.id, message.body, out);
   }
   void append(std::uint64_t id, const Body& body, std::vector<std::uint8_t>& out);
-  void append(std::uint64_t id, const Body& body, OutBuffer& out);
+  void append(std::uint64_t id, const Body& body, OutBuffer& out) {
+    if (!append_hot(id, body, out)) append_generic(id, body, out);
+  }
   // The same bytes, without the short cuts of hot.h.
   void append_generic(std::uint64_t id, const Body& body, std::vector<std::uint8_t>& out);
+  void append_generic(std::uint64_t id, const Body& body, OutBuffer& out);
 
  private:
   std::span<const std::uint8_t> encode(std::uint64_t id, const Body& body);

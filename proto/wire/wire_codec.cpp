@@ -96,6 +96,7 @@ bool decode_aligned(const std::uint8_t* frame, std::size_t bytes, Message& messa
 
 struct Encoder::Impl {
   flatbuffers::FlatBufferBuilder builder{1024};
+  OutBuffer frame;
 };
 
 Encoder::Encoder() : impl_(new Impl) {}
@@ -108,19 +109,16 @@ Encoder& Encoder::operator=(Encoder&& other) noexcept {
   return *this;
 }
 
-void Encoder::append(std::uint64_t id, const Body& message, OutBuffer& out) {
-  if (const HotFrame* hot = find_hot_frame(id, message)) {
-    return write_hot(*hot, id, message, out.extend(hot->bytes));
-  }
+void Encoder::append_generic(std::uint64_t id, const Body& message, OutBuffer& out) {
   const std::span<const std::uint8_t> frame = encode(id, message);
   std::memcpy(out.extend(frame.size()), frame.data(), frame.size());
 }
 
 void Encoder::append(std::uint64_t id, const Body& message, std::vector<std::uint8_t>& out) {
-  const HotFrame* hot = find_hot_frame(id, message);
-  if (hot == nullptr) return append_generic(id, message, out);
-  out.resize(out.size() + hot->bytes);
-  write_hot(*hot, id, message, out.data() + out.size() - hot->bytes);
+  OutBuffer& frame = impl_->frame;
+  frame.shrink(0);
+  if (!append_hot(id, message, frame)) return append_generic(id, message, out);
+  out.insert(out.end(), frame.bytes().begin(), frame.bytes().end());
 }
 
 void Encoder::append_generic(std::uint64_t id, const Body& message,

@@ -109,9 +109,11 @@ class RunningJob {
     const auto worker = static_cast<std::uint32_t>((random_ >> 32) * refs_.size() >> 32);
     if (at_.empty()) at_.resize(refs_.size());
     const Iteration k = at_[worker]++;
+    effects_.clear();
     engine_.call({worker + 1, ++request_}, wire::Push{refs_[worker], k, 0.25, 128, 0}, ++now_,
                  effects_);
     benchmark::DoNotOptimize(effects_);
+    effects_.clear();
     engine_.call({worker + 1, ++request_}, wire::Begin{refs_[worker], k + 1}, ++now_, effects_);
     benchmark::DoNotOptimize(effects_);
     ++turns_;

@@ -190,9 +190,9 @@ class World {
   }
 
   void read_output() {
-    const std::vector<std::uint8_t> bytes = std::exchange(session_.output(), {});
+    if (connected_) splitter_.append(session_.output().bytes());
+    session_.output().shrink(0);
     if (!connected_) return;
-    splitter_.append(bytes);
     std::span<const std::uint8_t> payload;
     std::string error;
     for (;;) {

@@ -193,13 +193,18 @@ void Client::follow_wish() {
   if (wish.up) connection_ = network_.connect(*this, host_, wish.endpoint);
 }
 
+void Client::send_output() {
+  OutBuffer& output = session_->output();
+  if (!connected_ || output.empty()) return;
+  network_.send(connection_, true, {output.bytes().begin(), output.bytes().end()});
+  output.shrink(0);
+}
+
 void Client::pump() {
   if (pumping_) return;
   pumping_ = true;
   follow_wish();
-  if (connected_ && !session_->output().empty()) {
-    network_.send(connection_, true, std::exchange(session_->output(), {}));
-  }
+  send_output();
   while (!session_->completions().empty()) {
     for (const Completion& completion : std::exchange(session_->completions(), {})) {
       const auto found = pending_.find(completion.op);
@@ -211,9 +216,7 @@ void Client::pump() {
   }
   session_->events().clear();
   follow_wish();
-  if (connected_ && !session_->output().empty()) {
-    network_.send(connection_, true, std::exchange(session_->output(), {}));
-  }
+  send_output();
   pumping_ = false;
   arm_timer();
 }

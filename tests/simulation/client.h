@@ -110,6 +110,7 @@ class Client final : public Endpoint {
 
   // After anything was told to the session.
   void pump();
+  void send_output();
   void follow_wish();
   void arm_timer();
 

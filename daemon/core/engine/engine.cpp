@@ -11,6 +11,7 @@
 #include "daemon/core/engine/job.h"
 #include "daemon/core/engine/limits.h"
 #include "daemon/core/engine/request_traits.h"
+#include "proto/base/check.h"
 #include "proto/base/number.h"
 #include "proto/base/plain_text.h"
 #include "proto/wire/announce.h"
@@ -136,10 +137,14 @@ Engine::Engine(EngineOptions options) {
 }
 Engine::~Engine() = default;
 
-inline void Engine::begin(Micros now, Effects& effects) {
-  effects.clear();
+inline void Engine::open(Micros now, Effects& effects) {
   state_.effects = &effects;
   state_.now = std::max(state_.now, now);
+}
+
+void Engine::begin(Micros now, Effects& effects) {
+  effects.clear();
+  open(now, effects);
 }
 
 void Engine::step(Event event, Micros now, Effects& effects) {
@@ -255,7 +260,8 @@ inline void Engine::route(const Caller& caller, const Body& body) {
 
 template <class Call>
 void Engine::call(const Caller& caller, const Call& call, Micros now, Effects& effects) {
-  begin(now, effects);
+  SYNCD_CHECK(effects.replies.empty());
+  open(now, effects);
   route(caller, call);
   if (!state_.touched.empty() ||
       state_.tails > limits::kReplayFactor * state_.options.snapshot_every_records) {

@@ -55,7 +55,7 @@ class Engine {
   // first, by tick(). Never throws but bad_alloc.
   void step(Event event, Micros now, Effects& effects);
   // The same for one of a worker's calls of which there are many: Push, Begin, Targets, Collect,
-  // Consumed.
+  // Consumed. Precondition: `effects` is clear.
   template <class Call>
   void call(const Caller& caller, const Call& call, Micros now, Effects& effects);
 
@@ -143,6 +143,7 @@ class Engine {
  private:
   // The beginning and the end of an event.
   void begin(Micros now, Effects& effects);
+  void open(Micros now, Effects& effects);
   void finish();
 
   void handle(Request& request);

@@ -280,6 +280,7 @@ static wire::MemberState member_state(const Worker& worker) {
 void Job::listen(Worker& worker, std::uint32_t notices) {
   worker.notices = notices;
   if ((notices & wire::kNoticeMembers) != 0) members_notice_pending_.insert(worker.rank);
+  if ((notices & wire::kNoticeStragglers) != 0) stragglers_.note_listener();
 }
 
 // A worker has come, gone, been cut off or come back, or shows something else of itself. Each

@@ -30,17 +30,7 @@ class RankMap {
   template <class... Arguments>
   T& get(Rank rank, Arguments&&... arguments) {
     if (T* value = find(rank)) return *value;
-    ++size_;
-    if (rank < slots_.size()) return slots_[rank].emplace(std::forward<Arguments>(arguments)...);
-    if (rank == slots_.size()) {
-      slots_.emplace_back(std::in_place, std::forward<Arguments>(arguments)...);
-      while (!strays_.empty() && strays_.begin()->first == slots_.size()) take_first_stray();
-      return *slots_[rank];
-    }
-    T& value = strays_.try_emplace(rank, std::forward<Arguments>(arguments)...).first->second;
-    if (strays_.size() < next_look_) return value;
-    take_strays();
-    return *find(rank);
+    return make(rank, std::forward<Arguments>(arguments)...);
   }
 
   void clear() { *this = {}; }
@@ -79,11 +69,25 @@ class RankMap {
     if (rank < self.slots_.size()) return *self.slots_[rank];
     return *find_stray(self, rank);
   }
-  // Never inlined, so that the way through the array is short.
+  // These are never inlined, so that the way through the array is short.
   template <class Self>
   [[gnu::noinline]] static auto find_stray(Self& self, Rank rank) -> decltype(self.find(rank)) {
     const auto it = self.strays_.find(rank);
     return it == self.strays_.end() ? nullptr : &it->second;
+  }
+  template <class... Arguments>
+  [[gnu::noinline]] T& make(Rank rank, Arguments&&... arguments) {
+    ++size_;
+    if (rank < slots_.size()) return slots_[rank].emplace(std::forward<Arguments>(arguments)...);
+    if (rank == slots_.size()) {
+      slots_.emplace_back(std::in_place, std::forward<Arguments>(arguments)...);
+      while (!strays_.empty() && strays_.begin()->first == slots_.size()) take_first_stray();
+      return *slots_[rank];
+    }
+    T& value = strays_.try_emplace(rank, std::forward<Arguments>(arguments)...).first->second;
+    if (strays_.size() < next_look_) return value;
+    take_strays();
+    return *find(rank);
   }
   template <class Self, class F>
   static void walk(Self& self, Rank first, F f) {

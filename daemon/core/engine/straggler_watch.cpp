@@ -70,6 +70,7 @@ void StragglerWatch::announce_verdict(Worker& worker, Iteration pushed) {
 // The worker itself, and one more: a thousand that say the same would drown it.
 void StragglerWatch::tell(const Worker& worker, const StragglerVerdict& verdict, Micros since,
                           const std::string& host_note) {
+  if (!has_listeners_) return;
   const auto listens = [this](Rank rank) {
     return (roster_.at(rank).notices & wire::kNoticeStragglers) != 0;
   };

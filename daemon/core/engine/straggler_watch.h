@@ -47,6 +47,8 @@ class StragglerWatch {
     verdict_.reset();
     if (compares(push.computed_us, decentralized) && worker.active()) judge(worker, push);
   }
+  // A worker wants to be told of verdicts.
+  void note_listener() { has_listeners_ = true; }
   // Makes a record of the verdict on this push, if there was one.
   void announce(Worker& worker, Iteration pushed) {
     if (verdict_) announce_verdict(worker, pushed);
@@ -82,6 +84,7 @@ class StragglerWatch {
   Answers& answers_;
   JobCounters& counters_;
   StragglerDetector detector_;
+  bool has_listeners_ = false;  // or has had: nobody is looked for otherwise
   std::set<Rank> slow_;
   std::map<std::string, std::uint32_t> slow_on_;  // those of a host
   std::optional<StragglerVerdict> verdict_;       // on the latest push

@@ -39,7 +39,9 @@ class TimerQueue {
   TimerQueue& operator=(const TimerQueue&) = delete;
 
   void set(const TimerKey& key, Micros at) {
-    Timer& timer = timers_[key.job][within_job(key)];
+    OfJob* of_job = find(key.job);
+    if (of_job == nullptr) of_job = &timers_[key.job];
+    Timer& timer = (*of_job)[within_job(key)];
     timer.at = at;
     if (timer.place == kNotSet) {
       timer.key = key;
@@ -50,10 +52,10 @@ class TimerQueue {
   }
 
   void cancel(const TimerKey& key) {
-    const auto job = timers_.find(key.job);
-    if (job == timers_.end()) return;
-    const auto found = job->second.find(within_job(key));
-    if (found != job->second.end()) take_out(found->second);
+    OfJob* of_job = find(key.job);
+    if (of_job == nullptr) return;
+    const auto found = of_job->find(within_job(key));
+    if (found != of_job->end()) take_out(found->second);
   }
 
   Micros next() const { return heap_.empty() ? kNever : heap_.front()->at; }
@@ -68,12 +70,14 @@ class TimerQueue {
 
   // Those of one job, of this kind and above.
   void cancel_job(JobId job, std::uint32_t first_kind = 0) {
-    const auto found = timers_.find(job);
-    if (found == timers_.end()) return;
-    for (auto& [within, timer] : found->second) {
+    OfJob* of_job = find(job);
+    if (of_job == nullptr) return;
+    for (auto& [within, timer] : *of_job) {
       if (timer.key.kind >= first_kind) take_out(timer);
     }
-    if (first_kind == 0) timers_.erase(found);
+    if (first_kind != 0) return;
+    latest_ = nullptr;
+    timers_.erase(job);
   }
 
  private:
@@ -83,6 +87,7 @@ class TimerQueue {
     Micros at = 0;
     std::size_t place = kNotSet;  // in heap_
   };
+  using OfJob = std::unordered_map<std::uint64_t, Timer>;  // by what of the key is within the job
 
   // A rank has 32 bits and kNoRank is -1.
   static std::uint64_t within_job(const TimerKey& key) {
@@ -92,6 +97,14 @@ class TimerQueue {
     return one.at != other.at ? one.at < other.at : one.key < other.key;
   }
 
+  // Null: none was set since its were cancelled. Mostly it is the same job again.
+  OfJob* find(JobId job) {
+    if (latest_ != nullptr && job == latest_job_) return latest_;
+    const auto found = timers_.find(job);
+    if (found == timers_.end()) return nullptr;
+    latest_job_ = job;
+    return latest_ = &found->second;
+  }
   void put(std::size_t place, Timer* timer) {
     heap_[place] = timer;
     timer->place = place;
@@ -121,9 +134,10 @@ class TimerQueue {
     sift(place);
   }
 
-  // By job and what of the key is within it. Their order decides nothing: timers fire in the
-  // heap's, and no two keys are equal.
-  std::unordered_map<JobId, std::unordered_map<std::uint64_t, Timer>> timers_;
+  // Their order decides nothing: timers fire in the heap's, and no two keys are equal.
+  std::unordered_map<JobId, OfJob> timers_;
+  OfJob* latest_ = nullptr;  // the one found last, of latest_job_
+  JobId latest_job_ = 0;
   std::vector<Timer*> heap_;  // those that are set, the first in front
 };
 

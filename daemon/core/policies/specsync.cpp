@@ -156,7 +156,7 @@ class SpecSync final : public OverlayPolicy {
     OverlayPolicy::on_push(host, rank, late);
   }
   void on_restarted(PolicyHost& host, Rank rank) override {
-    arm(host, rank);
+    arm(host, host.worker(rank));
     OverlayPolicy::on_restarted(host, rank);
   }
 
@@ -271,9 +271,10 @@ class SpecSync final : public OverlayPolicy {
    public:
     explicit Host(SpecSync& owner) : owner_(owner) {}
     void grant(Rank rank, const Grant& grant) override {
-      if (!worker(rank).waits_in(Call::kBegin)) return;
+      const Worker& granted = worker(rank);
+      if (!granted.waits_in(Call::kBegin)) return;
       inner().grant(rank, grant);
-      owner_.arm(inner(), rank);
+      owner_.arm(inner(), granted);
     }
 
    private:
@@ -297,9 +298,10 @@ class SpecSync final : public OverlayPolicy {
     return !off_ && (!settings_.auto_off || trial_.speculates());
   }
 
-  void arm(PolicyHost& host, Rank rank) {
+  void arm(PolicyHost& host, const Worker& worker) {
+    const Rank rank = worker.rank;
     if (forecasts()) expect_push(host, rank);
-    if (!speculates() || host.worker(rank).restarts >= settings_.max_restarts) return;
+    if (!speculates() || worker.restarts >= settings_.max_restarts) return;
     if (forecasts()) return look(host, rank);
     const Micros time = settings_.adaptive ? at(rank).abort_time : settings_.abort_time;
     if (time > 0) host.set_timer(rank, kTimerAbort, host.now() + time);
@@ -459,7 +461,9 @@ class SpecSync final : public OverlayPolicy {
   }
 
   void end_epoch_if_over(PolicyHost& host) {
-    if (completed_ == 0 || completed_ < host.active().size()) return;
+    if (completed_ > 0 && completed_ >= host.active().size()) end_epoch(host);
+  }
+  void end_epoch(PolicyHost& host) {
     completed_ = 0;
     places_.for_each([](Rank, Place& place) { place.completed = false; });
     if (settings_.progress) fit_.end_epoch();

@@ -41,10 +41,7 @@ class FrameHandler {
   // The same of a call of which there are many (see wire::visit_hot()): `at_ns` is what the
   // monotonic clock said before the first of those that came together.
   virtual void on_hot(ConnectionId connection, const Identity& identity, const wire::HotCall& hot,
-                      std::uint64_t at_ns) {
-    (void)identity, (void)at_ns;
-    wire::visit_hot(hot, [&](const auto& call) { on_message(connection, {hot.id, call}); });
-  }
+                      std::uint64_t at_ns) = 0;
   // Where the clients of another shard are to go.
   virtual wire::Redirect whereabouts(std::uint32_t shard) { return {shard, {}, 0}; }
   // An established session is over, `reason` in words; nothing sent to it from now on arrives.

@@ -141,7 +141,7 @@ void Core::fire_timers(Micros at) {
 }
 
 // In the order that effects.h asks for. Records reach the store at the turn's end, which comes
-// before any of the answers queued here is written.
+// before any of the answers queued here is written. Leaves the effects clear.
 void Core::apply() {
   gate_.take(effects_);
   if (effects_.replies.size() == 1 && effects_.has_replies_alone() && releases_.empty()) {
@@ -162,6 +162,7 @@ void Core::apply_all() {
   }
   for (Plan& plan : effects_.plans) host_.start_plan(std::move(plan));
   for (LogLine& line : effects_.log) host_.log(std::move(line));
+  effects_.clear();
 }
 
 // Many are a release of their own. A few go out at once, but for those to connections that have

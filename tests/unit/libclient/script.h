@@ -95,8 +95,8 @@ class Script {
 
   // Decodes what the session has put out.
   void collect() {
-    splitter.append(session.output());
-    session.output().clear();
+    splitter.append(session.output().bytes());
+    session.output().shrink(0);
     std::span<const std::uint8_t> payload;
     std::string error;
     while (splitter.next(payload, error) == wire::FrameSplitter::Result::kFrame) {

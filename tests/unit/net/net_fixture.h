@@ -43,6 +43,10 @@ class FakeHandler final : public FrameHandler {
     received.push_back({connection, std::move(message)});
     if (answer) answer(connection, received.back().message);
   }
+  void on_hot(ConnectionId connection, const Identity&, const wire::HotCall& hot,
+              std::uint64_t) override {
+    wire::visit_hot(hot, [&](const auto& call) { on_message(connection, {hot.id, call}); });
+  }
   void on_closed(ConnectionId connection, const std::string& reason, bool by_peer) override {
     closed.push_back(connection);
     closed_why = reason;

@@ -56,10 +56,9 @@ std::vector<Message> hot_messages() {
 }
 
 bool append_hot(std::uint64_t id, const Body& body, Bytes& out) {
-  const HotFrame* frame = find_hot_frame(id, body);
-  if (frame == nullptr) return false;
-  out.resize(out.size() + frame->bytes);
-  write_hot(*frame, id, body, out.data() + out.size() - frame->bytes);
+  OutBuffer frame;
+  if (!append_hot(id, body, frame)) return false;
+  out.insert(out.end(), frame.bytes().begin(), frame.bytes().end());
   return true;
 }
 
