@@ -371,7 +371,7 @@ class Layouts {
 
   std::vector<Known> all_;
   std::array<const Known*, Hots::count> first_{};  // of each type, in the order of sets
-  std::size_t type_place_ = 0;  // in a payload
+  std::size_t type_place_ = 0;                     // in a payload
   std::array<std::array<Group, Layout::kBytesMax / kSizeStep>, Hots::count> groups_;
 };
 
