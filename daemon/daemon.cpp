@@ -8,27 +8,11 @@
 #include <cstdlib>
 
 #include "daemon/edge/config/duration.h"
-#include "daemon/edge/net/listen_socket.h"
 #include "daemon/edge/net/loop_guard.h"
 #include "daemon/edge/server/from_config.h"
 #include "proto/base/check.h"
 
 namespace syncd {
-namespace {
-
-// Whether a member that follows could listen where it will when it leads: a port that another
-// program has is known at once.
-bool can_listen(const config::Config& config, std::string& error) {
-  std::vector<net::ListenSocket> closed_at_once;
-  for (const net::TcpAddress& address : config.tcp) {
-    if (net::open_tcp_sockets(address, closed_at_once, error)) continue;
-    error = "listen.tcp: " + error;
-    return false;
-  }
-  return true;
-}
-
-}  // namespace
 
 int Daemon::run() try {
   write(LogLevel::kInfo, "starting",
@@ -64,7 +48,10 @@ ExitCode Daemon::follow(std::string& error) {
   }
   const config::Config& config = reloader_.config();
   if (!server::make_store_parents(config, error)) return kBadStore;
-  if (!can_listen(config, error)) return kCannotListen;
+  // Where a member could not serve, it must not lead.
+  if (!server::Server::can_listen(server::server_options(config, SYNCD_VERSION), error)) {
+    return kCannotListen;
+  }
   if (!pages_->listen(config, error) || !pages_->serve(config, error)) return kCannotListen;
   signals_.listen(&loop_, {SIGTERM, SIGINT, SIGHUP});
   cluster::Host::Options options;

@@ -627,6 +627,17 @@ def test_a_single_daemons_jobs_go_on_in_a_cluster(tmp_path):
 
 
 @small
+def test_a_member_that_could_not_serve_does_not_follow(cluster):
+    follower = next(member for member in cluster.members if member is not cluster.leader())
+    follower.kill()
+    usual = follower.config.read_text()
+    follower.config.write_text(usual.replace('unix = "off"', 'unix = "/proc/none/sock"'))
+    follower.start()
+    assert follower.child.wait(PATIENCE_S) == 4, follower.log()
+    assert "/proc/none/sock" in follower.log()
+
+
+@small
 def test_a_job_that_no_member_can_read_stops_no_other(tmp_path):
     subprocess.run([program("later_store"), str(tmp_path / "later")], check=True)
     etcd = Etcd(tmp_path)

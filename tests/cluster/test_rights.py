@@ -118,9 +118,12 @@ def waits_saying(member, *texts):
 
 @small
 @pytest.mark.parametrize("etcd", ["password"], indirect=True)
-def test_a_wrong_password_is_named(etcd, start):
+def test_a_wrong_password_is_named_and_a_new_one_read(etcd, start):
     etcd.write_password("wrong", "wrong")
-    waits_saying(start(etcd.settings("lab", "wrong")), "user 'lab'", "authentication failed")
+    member = start(etcd.settings("lab", "wrong"))
+    waits_saying(member, "user 'lab'", "authentication failed")
+    etcd.write_password("wrong", "lab")
+    wait_until(lambda: member.page("/readyz")[0] == 200, "it follows")
 
 
 @small

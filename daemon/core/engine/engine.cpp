@@ -515,12 +515,18 @@ bool Engine::forget_oldest_stopped() {
 }
 
 bool Engine::has_room_for_worker() {
-  for (auto it = jobs_.begin();
-       state_.workers >= state_.options.workers_max && it != jobs_.end();) {
-    const auto& [id, job] = *it++;
-    if (job->roster().known() > 0) forget(id);  // if it has ended
+  if (state_.workers >= state_.options.workers_max) {
+    forget_workers_above(state_.options.workers_max - 1);
   }
   return state_.workers < state_.options.workers_max;
+}
+
+// The oldest of jobs that have ended, as far as there are such jobs.
+void Engine::forget_workers_above(std::uint32_t count) {
+  for (auto it = jobs_.begin(); state_.workers > count && it != jobs_.end();) {
+    const auto& [id, job] = *it++;
+    if (job->roster().known() > 0) forget(id);
+  }
 }
 
 bool Engine::forget(JobId stopped) {
@@ -530,6 +536,8 @@ bool Engine::forget(JobId stopped) {
   if (named != by_name_.end() && named->second == it->first) by_name_.erase(named);
   forget_epochs(it->second->recorder().epoch());
   round_forgotten_ = std::max(round_forgotten_, it->second->loop().policy().round().round);
+  // In a cluster the log would stay for its last records. A job that is restored has no effects.
+  if (it->second->recorder().tail() > 0 && state_.effects != nullptr) take_snapshot(*it->second);
   state_.tails -= it->second->recorder().tail();
   state_.workers -= it->second->roster().known();
   if (const auto* latest = it->second->checkpoints().latest()) {
@@ -885,6 +893,7 @@ bool Engine::restore(const JobSnapshot* snapshot, std::span<const Record> record
   named = created->job;
   jobs_[created->job] = std::move(job);
   next_job_ = created->job + state_.options.job_step;
+  forget_workers_above(state_.options.workers_max);
   return true;
 }
 

@@ -189,6 +189,7 @@ class Engine {
   std::uint64_t launched_by(std::string_view name) const;
   // False: there are as many workers as are allowed, and no job that has ended can be forgotten.
   bool has_room_for_worker();
+  void forget_workers_above(std::uint32_t count);
   void take_snapshot(Job& job);
   void shorten_tails();
   template <class F>

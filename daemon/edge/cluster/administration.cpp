@@ -13,6 +13,7 @@
 #include "daemon/core/cluster/take_over.h"
 #include "daemon/edge/cluster/random_number.h"
 #include "daemon/edge/net/admission.h"
+#include "proto/base/file.h"
 #include "proto/transport/secret_file.h"
 
 namespace syncd::cluster {
@@ -33,6 +34,18 @@ bool etcd_options(const config::Config& config, EtcdOptions& options, std::strin
   }
   while (options.password.ends_with('\n')) options.password.pop_back();
   return true;
+}
+
+std::string etcd_access(const config::Config& config) {
+  const config::Config::Cluster& cluster = config.cluster;
+  std::string all;
+  for (const std::string& path :
+       {cluster.ca_file, cluster.certificate_file, cluster.key_file, cluster.password_file}) {
+    std::string text;
+    if (!path.empty()) read_file(path, text);
+    all += text + '\0';
+  }
+  return all;
 }
 
 std::uint64_t auth_hash(const config::Config& config) {

@@ -13,6 +13,8 @@ namespace syncd::cluster {
 
 // What `config` says of etcd. False, with a sentence in `error`: the password cannot be read.
 bool etcd_options(const config::Config& config, EtcdOptions& options, std::string& error);
+// What is in the files by which etcd knows a member, and it etcd: to see whether that has changed.
+std::string etcd_access(const config::Config& config);
 
 // "4 shards: 0 to 3".
 std::string shards_text(std::uint32_t shards);

@@ -20,6 +20,8 @@ namespace {
 // A member whose disk takes nothing for so long leaves leading to others.
 constexpr Micros kDiskTimeout = 20'000'000;
 constexpr Micros kProgressEvery = 1'000'000;
+// Of snapshots that are handed to the disk at one time.
+constexpr std::size_t kSnapshotsBytes = 8 << 20;
 
 // Behind a copy's path, and before its generation and the time.
 const std::string kSetAside = ".set_aside-";
@@ -135,6 +137,9 @@ bool Copy::load(std::string& error) {
     committed_ = std::max(committed_, report.committed);
     problem_ = report.error;
     failed_ |= report.failure != nullptr;
+    for (const store::Removed& removed : report.removed) {
+      if (removed.first == 0) removed_.push_back(removed.job);
+    }
     changed_.notify_all();
   });
   return true;
@@ -142,7 +147,8 @@ bool Copy::load(std::string& error) {
 
 Copy::Took Copy::take_up(const Config& config, const TakeOver& read, std::string& error) {
   if (store_ == nullptr && !open(error)) return Took::kNotYet;
-  if (stamp_.generation != 0 && stamp_.cluster != config.cluster) {
+  forget_removed();
+  if (stamp_.cluster != Stamp{}.cluster && stamp_.cluster != config.cluster) {
     error = "store " + options_.path +
             " is a copy of another cluster's history. If the cluster of this name was made anew, "
             "etcd has lost something: see \"etcd has lost something\" in cluster.md. Else name "
@@ -182,16 +188,20 @@ Copy::Took Copy::take_up(const Config& config, const TakeOver& read, std::string
 bool Copy::take_all(const Config& config, const TakeOver& read, std::string& error) {
   const bool follows = stamp_.generation == config.generation
                            ? how_to_catch_up(read, stamp_.tail) == CatchUp::kFollow
-                           : stamp_.generation == 0 && read.first.index == 1;
+                           : stamp_ == Stamp{} && read.first.index == 1;
   if (!follows && !begin_anew(config, read, error)) return false;
   stamp_.cluster = config.cluster;
   stamp_.generation = config.generation;
   stamp_.shards = config.shards;
-  store::Batch batch;
-  if (!follow(read, error) || !take_snapshots(read, false, batch, error)) return false;
-  if (!batch.snapshots.empty() && !submit(std::move(batch), error)) return false;
-  fetched_.clear();
-  return wait(submitted_, error);
+  return follow(read, error) && take_snapshots(read, false, error) && wait(submitted_, error);
+}
+
+void Copy::forget_removed() {
+  const std::lock_guard lock(mutex_);
+  for (const JobId job : std::exchange(removed_, {})) {
+    last_.erase(job);
+    snapshots_.erase(job);
+  }
 }
 
 bool Copy::set_store_aside(std::string& error) {
@@ -225,24 +235,39 @@ bool Copy::set_store_aside(std::string& error) {
 
 // An empty store with all snapshots in it, as of the entry before the log's first.
 bool Copy::begin_anew(const Config& config, const TakeOver& read, std::string& error) {
-  if (stamp_.generation != 0 && (!set_store_aside(error) || !open(error))) return false;
-  store::Batch batch;
-  if (!take_snapshots(read, true, batch, error)) return false;
+  // What an attempt that fails leaves is what the next one goes on with.
+  const Stamp unfinished{config.cluster, 0, {config.generation, {}}, config.shards};
+  if (stamp_ != unfinished) {
+    const bool is_empty = stamp_ == Stamp{};
+    if (!is_empty && (!set_store_aside(error) || !open(error))) return false;
+    if (!submit({{}, {}, to_text(unfinished)}, error)) return false;
+  }
+  if (!take_snapshots(read, true, error)) return false;
   const Nonce nonce = read.log.empty() ? read.tail.nonce : read.log.front().previous;
   stamp_ = {config.cluster, config.generation, {read.first.index - 1, nonce}, config.shards};
-  batch.stamp = to_text(stamp_);
-  return submit(std::move(batch), error);
+  return submit({{}, {}, to_text(stamp_)}, error);
 }
 
 // Those that the copy lacks: `all`, or those of states that it has reached.
-bool Copy::take_snapshots(const TakeOver& read, bool all, store::Batch& batch, std::string& error) {
+bool Copy::take_snapshots(const TakeOver& read, bool all, std::string& error) {
+  store::Batch batch;
+  std::size_t bytes_taken = 0;
+  // One batch after the other: the store's queue would take far more memory.
+  const auto hand_to_disk = [&](std::string& why) {
+    bytes_taken = 0;
+    return batch.snapshots.empty() ||
+           (submit(std::exchange(batch, {}), why) && wait(submitted_, why));
+  };
   for (const auto& [job, pointer] : read.pointers) {
     if (pointer.sequence <= sequence_of(snapshots_, job)) continue;
     if (!all && pointer.sequence > sequence_of(last_, job)) continue;
     if (progress_) progress_();
-    auto& [known, bytes] = fetched_[job];
-    if (known != pointer && !fetch_(job, pointer, bytes, error)) return false;
-    known = pointer;
+    std::string bytes;
+    if (!fetch_(job, pointer, bytes, error)) {
+      std::string ignored;
+      hand_to_disk(ignored);  // the next attempt need not fetch them again
+      return false;
+    }
     JobSnapshot snapshot;
     if (!decode_snapshot(bytes, snapshot, error) || snapshot.created.job != job ||
         snapshot.sequence != pointer.sequence) {
@@ -252,8 +277,10 @@ bool Copy::take_snapshots(const TakeOver& read, bool all, store::Batch& batch, s
     snapshots_[job] = pointer.sequence;
     last_[job] = std::max(last_[job], pointer.sequence);
     batch.snapshots.push_back(std::move(snapshot));
+    bytes_taken += bytes.size();
+    if (bytes_taken >= kSnapshotsBytes && !hand_to_disk(error)) return false;
   }
-  return true;
+  return hand_to_disk(error);
 }
 
 bool Copy::follow(const TakeOver& read, std::string& error) {

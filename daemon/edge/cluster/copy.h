@@ -24,7 +24,8 @@ namespace syncd::cluster {
 // How far a copy has come, and in which cluster.
 struct Stamp {
   std::array<std::uint8_t, 16> cluster{};
-  std::uint64_t generation = 0;  // 0: the copy is empty
+  // 0: the copy is empty, or is being made of snapshots; then tail.index is for which generation.
+  std::uint64_t generation = 0;
   Tail tail;
   Shard shards = 1;  // of the cluster
 
@@ -73,7 +74,8 @@ class Copy {
   bool take_all(const Config& config, const TakeOver& read, std::string& error);
   bool set_store_aside(std::string& error);
   bool begin_anew(const Config& config, const TakeOver& read, std::string& error);
-  bool take_snapshots(const TakeOver& read, bool all, store::Batch& batch, std::string& error);
+  bool take_snapshots(const TakeOver& read, bool all, std::string& error);
+  void forget_removed();
   bool follow(const TakeOver& read, std::string& error);
   bool submit(store::Batch&& batch, std::string& error);
   bool wait(Ticket ticket, std::string& error);
@@ -82,8 +84,6 @@ class Copy {
   const Shard shard_;
   const Fetch fetch_;
   const std::function<void()> progress_;
-  // What was fetched for a rebuild that has not succeeded yet.
-  std::map<JobId, std::pair<Pointer, std::string>> fetched_;
   Stamp stamp_;
   std::string set_aside_;
   std::map<JobId, Sequence> last_;       // of each job's records
@@ -95,6 +95,7 @@ class Copy {
   Ticket committed_ = 0;
   std::string problem_;
   bool failed_ = false;
+  std::vector<JobId> removed_;  // by retention, since they were forgotten here
 
   std::unique_ptr<store::Store> store_;  // last: its writer ends first
 };

@@ -43,6 +43,7 @@ constexpr Index kReadAtOnce = 500;
 constexpr Micros kAwayFor = 600'000'000;
 // A shard has a pointer for each of its jobs, also of those that have ended.
 constexpr Micros kPointersEvery = 10'000'000;
+constexpr Micros kAccessEvery = 5'000'000;
 // A store needs so much of a disk to be opened.
 constexpr std::uintmax_t kRoomMin = 16 << 20;
 
@@ -144,6 +145,7 @@ bool Membership::check_etcd(bool& is_usable, std::string& error) {
   is_usable = etcd_.status(status, call_timeout(), problem);
   if (!is_usable) {
     say_problem(problem);
+    look_for_access();
     return true;
   }
   return is_new_enough(status.version, options_.old_etcd, error);
@@ -248,6 +250,13 @@ Membership::Outcome Membership::follow(const std::function<bool()>& is_stopped,
   return Outcome::kStopped;
 }
 
+// While etcd does not answer: a password, or a certificate, may have been replaced.
+void Membership::look_for_access() {
+  if (!options_.has_new_access || now() - access_at_ < kAccessEvery) return;
+  access_at_ = now();
+  if (options_.has_new_access()) depose("its password or certificate for etcd is a new one");
+}
+
 // Reads what matters of the cluster. False: this member cannot take part.
 bool Membership::look(std::string& error) {
   const Answer seen = ask();
@@ -256,6 +265,7 @@ bool Membership::look(std::string& error) {
       error = "etcd refuses to let this member read: " + seen.error;
       return false;
     }
+    look_for_access();
     const std::lock_guard lock(view_mutex_);
     view_.problem = "etcd does not answer: " + seen.error;
     return true;

@@ -46,6 +46,8 @@ struct MembershipOptions {
   // Of an earlier process, which etcd refused an entry: it leads only after so long.
   Micros unfit_for = 0;
   bool cannot_read = false;  // there is a job that it could not read: others lead if they are fit
+  // Whether the files by which etcd knows this member are others than when it started.
+  std::function<bool()> has_new_access;
   // Any thread: it leads no longer. Nothing may leave from then on. `is_unfit`: it should not lead
   // again soon.
   std::function<void(const std::string& reason, bool is_unfit)> on_deposed;
@@ -103,6 +105,7 @@ class Membership {
   bool prepare(std::string& error);
   bool begin_lease(std::string& error);
   bool look(std::string& error);
+  void look_for_access();
   Answer ask();
   Leadership::View view_of(const Answer& seen) const;
   bool is_draining(const Answer& seen, const std::string& member) const;
@@ -153,6 +156,7 @@ class Membership {
   Micros registered_at_ = 0;
   Micros pointers_at_ = 0;          // when its copy looked for snapshots last
   bool pointers_left_out_ = false;  // since then
+  Micros access_at_ = 0;            // when it was looked for
   // Of each other member: how far its copy has come, and when that was seen last.
   std::map<std::string, std::pair<Index, Micros>> others_;
   std::atomic<std::uint64_t> auth_hash_{0};

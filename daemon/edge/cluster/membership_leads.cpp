@@ -15,7 +15,7 @@ namespace {
 constexpr Index kSampledEntries = 64;
 // Who leads the other shards: each leader reads all of them.
 constexpr Micros kLookAroundEvery = 1'000'000;
-// At its peak a leader puts some 3 MB/s into etcd.
+// At its peak a leader puts some 8 MB/s into etcd.
 constexpr Micros kLookAtRoomEvery = 5'000'000;
 // A leader that cannot write its copy for so long gives the shard to a member that can.
 constexpr Micros kCopyFailsFor = 3'000'000;

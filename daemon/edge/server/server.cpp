@@ -57,6 +57,50 @@ std::uint64_t to_ms(Micros us) {
   return static_cast<std::uint64_t>(std::max<Micros>(0, us) + 999) / 1000;
 }
 
+// Appends those for workers, or those for control: the inherited ones, or else those of the
+// options.
+bool open_sockets(const ServerOptions& options, std::vector<net::ListenSocket>& inherited,
+                  bool control, std::vector<net::ListenSocket>& sockets, std::string& error) {
+  const std::size_t before = sockets.size();
+  for (net::ListenSocket& socket : inherited) {
+    if (socket.is_control == control) sockets.push_back(std::move(socket));
+  }
+  if (sockets.size() > before) return true;
+  const std::string& path = control ? options.control_unix_path : options.unix_path;
+  if (!path.empty()) {
+    net::ListenSocket socket;
+    if (!net::open_unix_socket(path, options.unix_mode, socket, error)) {
+      error = (control ? "listen.control: " : "listen.unix: ") + error;
+      return false;
+    }
+    sockets.push_back(std::move(socket));
+  }
+  for (const net::TcpAddress& address : control ? options.control_tcp : options.tcp) {
+    if (!net::open_tcp_sockets(address, sockets, error)) {
+      error = (control ? "listen.control: " : "listen.tcp: ") + error;
+      return false;
+    }
+  }
+  for (std::size_t i = before; i < sockets.size(); ++i) sockets[i].is_control = control;
+  return true;
+}
+
+void remove_unix_sockets(const std::vector<net::ListenSocket>& sockets) {
+  for (const net::ListenSocket& socket : sockets) net::remove_unix_socket(socket);
+}
+
+// Certificate and key, if there are any, and the rules with their tokens.
+bool read_secrets(const tls::ServerSettings& tls, const net::AdmissionRules& rules,
+                  std::shared_ptr<tls::Context>& context,
+                  std::unique_ptr<net::Admission>& admission, std::string& error) {
+  if (!tls.certificate_file.empty()) {
+    context = tls::Context::server(tls, error);
+    if (context == nullptr) return false;
+  }
+  admission = net::Admission::make(rules, error);
+  return admission != nullptr;
+}
+
 }  // namespace
 
 Server::Server(uv_loop_t* loop, ServerOptions options, std::unique_ptr<store::Store> store,
@@ -168,32 +212,16 @@ bool Server::recover(std::string& error) {
   return true;
 }
 
-// Appends those for workers, or those for control: the inherited ones, or else those of the
-// options.
-bool Server::open_sockets(bool control, std::vector<net::ListenSocket>& sockets,
-                          std::string& error) {
-  const std::size_t before = sockets.size();
-  for (net::ListenSocket& socket : inherited_) {
-    if (socket.is_control == control) sockets.push_back(std::move(socket));
-  }
-  if (sockets.size() > before) return true;
-  const std::string& path = control ? options_.control_unix_path : options_.unix_path;
-  if (!path.empty()) {
-    net::ListenSocket socket;
-    if (!net::open_unix_socket(path, options_.unix_mode, socket, error)) {
-      error = (control ? "listen.control: " : "listen.unix: ") + error;
-      return false;
-    }
-    sockets.push_back(std::move(socket));
-  }
-  for (const net::TcpAddress& address : control ? options_.control_tcp : options_.tcp) {
-    if (!net::open_tcp_sockets(address, sockets, error)) {
-      error = (control ? "listen.control: " : "listen.tcp: ") + error;
-      return false;
-    }
-  }
-  for (std::size_t i = before; i < sockets.size(); ++i) sockets[i].is_control = control;
-  return true;
+bool Server::can_listen(const ServerOptions& options, std::string& error) {
+  std::shared_ptr<tls::Context> context;
+  std::unique_ptr<net::Admission> admission;
+  std::vector<net::ListenSocket> none;
+  std::vector<net::ListenSocket> closed_at_once;
+  const bool can = read_secrets(options.tls, options.admission, context, admission, error) &&
+                   open_sockets(options, none, false, closed_at_once, error) &&
+                   open_sockets(options, none, true, closed_at_once, error);
+  remove_unix_sockets(closed_at_once);
+  return can;
 }
 
 bool Server::listen(std::string& error) {
@@ -205,8 +233,9 @@ bool Server::listen(std::string& error) {
           "TLS or authentication is not"}});
   }
   std::vector<net::ListenSocket> sockets;
-  if (!open_sockets(false, sockets, error) || !open_sockets(true, sockets, error)) {
-    for (const net::ListenSocket& socket : sockets) net::remove_unix_socket(socket);
+  if (!open_sockets(options_, inherited_, false, sockets, error) ||
+      !open_sockets(options_, inherited_, true, sockets, error)) {
+    remove_unix_sockets(sockets);
     return false;
   }
   for (net::ListenSocket& socket : sockets) {
@@ -272,12 +301,8 @@ bool Server::reconfigure(const ServerOptions& options, std::string& error) {
 bool Server::secure(const tls::ServerSettings& tls, const net::AdmissionRules& rules,
                     std::string& error) {
   std::shared_ptr<tls::Context> context;
-  if (!tls.certificate_file.empty()) {
-    context = tls::Context::server(tls, error);
-    if (context == nullptr) return false;
-  }
-  std::unique_ptr<net::Admission> admission = net::Admission::make(rules, error);
-  if (admission == nullptr) return false;
+  std::unique_ptr<net::Admission> admission;
+  if (!read_secrets(tls, rules, context, admission, error)) return false;
   network_.set_admission(admission.get());
   access_.set_admission(std::move(admission));
   if (context != nullptr) {

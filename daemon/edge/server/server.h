@@ -78,6 +78,9 @@ class Server final : private net::FrameHandler, private Core::Host {
   // control_unix_path. Before start().
   void inherit(std::vector<net::ListenSocket> sockets) { inherited_ = std::move(sockets); }
 
+  // Whether start() could listen now, by these options: everything is opened, and closed again.
+  static bool can_listen(const ServerOptions& options, std::string& error);
+
   // Recovers from the store, declares the jobs, then listens. Blocks while it reads the store. Once
   // it answers kNone, clients are served as the loop turns. On any other answer `error` is a
   // sentence that names the cause; call stop() then, too.
@@ -137,7 +140,6 @@ class Server final : private net::FrameHandler, private Core::Host {
 
   bool recover(std::string& error);
   bool listen(std::string& error);
-  bool open_sockets(bool control, std::vector<net::ListenSocket>& sockets, std::string& error);
 
   void arm_timer();
   void watch_idleness();

@@ -231,6 +231,43 @@ TEST(EngineLimits, ManyJobsWithFewRecordsEachGetSnapshotsToo) {
   EXPECT_GT(snapshots, 400U);
 }
 
+// A store keeps jobs that have ended for long: what they have of workers is no more after a restart
+// than before it.
+TEST(EngineLimits, JobsThatHaveEndedAreRestoredAsFarAsThereIsRoom) {
+  constexpr JobId kJobs = 9;
+  EngineOptions options;
+  options.workers_max = 7;
+  Engine engine(options);
+  std::string error;
+  for (JobId id = 1; id <= kJobs; ++id) {
+    Crowd crowd("asp", 3);
+    if (id != 2) crowd.ask(wire::StopJobRequest{"train", ""});
+    std::vector<Record> records = crowd.records();
+    for (Record& record : records) record.job = id;
+    records.front().name = "job-" + std::to_string(id);
+    ASSERT_TRUE(engine.restore(nullptr, records, error)) << error;
+    EXPECT_LE(engine.stats().workers, options.workers_max) << id;
+  }
+  engine.finish_restore(0);
+  EXPECT_THAT(engine.job_ids(), testing::ElementsAre(2, kJobs)) << "one goes on, one is the latest";
+
+  // That one's last records are in no snapshot yet: before it is forgotten there is one.
+  Effects effects;
+  wire::Join join;
+  join.job = "new";
+  join.policy = "asp";
+  join.host = "h";
+  for (const char* name : {"a", "b"}) {
+    join.name = name;
+    engine.step(Request{{1, 1}, join}, 0, effects);
+    EXPECT_TRUE(std::holds_alternative<wire::Joined>(effects.replies.at(0).body));
+  }
+  EXPECT_THAT(engine.job_ids(), testing::ElementsAre(2, kJobs + 1));
+  ASSERT_EQ(effects.snapshots.size(), 1U);
+  EXPECT_EQ(effects.snapshots[0].created.job, kJobs);
+  EXPECT_EQ(effects.snapshots[0].state, JobState::kStopped);
+}
+
 TEST(EngineLimits, ANewJobIsAboveTheEpochsOfThoseThatAreForgotten) {
   Engine engine({});
   engine.forget_epochs(7);
