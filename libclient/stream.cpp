@@ -185,7 +185,7 @@ bool Stream::put(std::span<const std::uint8_t>& bytes) {
   return true;
 }
 
-// Room is looked for while there is something left to write.
+// The socket is watched for room exactly while something is left to write.
 bool Stream::watch_rest() {
   const bool rest = !unsent_.empty();
   if (std::exchange(writing_watched_, rest) == rest || watch() == 0) return true;

@@ -33,8 +33,7 @@ struct Outcome {
   refuse(std::string(call) + ": " + wrong);
 }
 
-// Apart from need(), which each call goes through: an own frame for the sentence would cost it more
-// than the check.
+// Not in need(), which each call goes through: a frame for the text would cost more than the check.
 [[noreturn, gnu::cold, gnu::noinline]] inline void refuse_null(const char* call, const char* name) {
   refuse(call, std::string(name) + " is NULL");
 }

@@ -308,7 +308,8 @@ void check_join(const client::JoinRequest& request) {
   }
 }
 
-// ---- What each call checks: what seldom happens is apart, where it costs the usual call no frame.
+// ---- What each call checks. Refusals are functions of their own, so that a call that is in order
+// sets up no frame for their texts.
 
 // Of a caller that was built with another version's header.
 [[gnu::noinline]] std::size_t check_other_struct(const void* given, std::size_t size,

@@ -328,8 +328,8 @@ bool Engine::refuses_new_job(const Caller& caller, const JobSpec& spec) const {
 }
 
 bool Engine::refuses_unreadable(const Caller& caller, const std::string& name) const {
-  const auto found = unreadable_.find(name);
-  return found != unreadable_.end() && refuses(caller, Status::kStore, found->second.note);
+  const wire::JobStatus* found = find_unreadable(name);
+  return found != nullptr && refuses(caller, Status::kStore, found->note);
 }
 
 // A name whose job has run to its end may be used again; a worker of the ended job may not.
@@ -521,10 +521,17 @@ bool Engine::has_room_for_worker() {
   return state_.workers < state_.options.workers_max;
 }
 
+// Else the log would stay for its last records once it is forgotten.
+bool Engine::needs_snapshot(const Job& job) const {
+  return state_.options.keeps_log && job.recorder().tail() > 0;
+}
+
 // The oldest of jobs that have ended, as far as there are such jobs.
 void Engine::forget_workers_above(std::uint32_t count) {
   for (auto it = jobs_.begin(); state_.workers > count && it != jobs_.end();) {
     const auto& [id, job] = *it++;
+    // While jobs are restored there is nowhere to put a snapshot.
+    if (needs_snapshot(*job) && state_.effects == nullptr) continue;
     if (job->roster().known() > 0) forget(id);
   }
 }
@@ -536,8 +543,7 @@ bool Engine::forget(JobId stopped) {
   if (named != by_name_.end() && named->second == it->first) by_name_.erase(named);
   forget_epochs(it->second->recorder().epoch());
   round_forgotten_ = std::max(round_forgotten_, it->second->loop().policy().round().round);
-  // In a cluster the log would stay for its last records. A job that is restored has no effects.
-  if (it->second->recorder().tail() > 0 && state_.effects != nullptr) take_snapshot(*it->second);
+  if (needs_snapshot(*it->second) && state_.effects != nullptr) take_snapshot(*it->second);
   state_.tails -= it->second->recorder().tail();
   state_.workers -= it->second->roster().known();
   if (const auto* latest = it->second->checkpoints().latest()) {
@@ -721,27 +727,28 @@ void Engine::each_live_first(F f) const {
 wire::JobsReply Engine::jobs(const Visible& visible, std::string_view name) const {
   wire::JobsReply reply;
   if (!name.empty()) {
-    const auto alone = unreadable_.find(name);
-    const Job* job = alone == unreadable_.end() ? find(find_job(name)) : nullptr;
+    const wire::JobStatus* alone = find_unreadable(name);
+    const Job* job = alone == nullptr ? find(find_job(name)) : nullptr;
     if (job != nullptr && visible(job->spec().name)) reply.jobs.push_back(job->status());
-    if (alone != unreadable_.end() && visible(alone->first)) reply.jobs.push_back(alone->second);
+    if (alone != nullptr && visible(alone->name)) reply.jobs.push_back(*alone);
     return reply;
   }
   std::size_t bytes = 0;  // as many jobs as fit an answer
-  each_live_first([&](const Job& job) {
-    if (!visible(job.spec().name)) return;
+  const auto add = [&](const std::string& of, const auto& status_of) {
+    if (!visible(of)) return;
     if (bytes > limits::kHistoryReplyBytesMax) {
       ++reply.omitted;
       return;
     }
-    wire::JobStatus status = job.status();
+    wire::JobStatus status = status_of();
     bytes += 192 + status.name.size() + status.policy.size() + status.note.size() +
              status.hang.size() + status.hang_ranks.size();
     reply.jobs.push_back(std::move(status));
-  });
-  for (const auto& [job, status] : unreadable_) {
-    if (visible(job)) reply.jobs.push_back(status);
+  };
+  for (const auto& [of, status] : unreadable_) {
+    add(of, [&status] { return status; });
   }
+  each_live_first([&](const Job& job) { add(job.spec().name, [&job] { return job.status(); }); });
   std::sort(reply.jobs.begin(), reply.jobs.end(),
             [](const auto& a, const auto& b) { return a.id < b.id; });
   return reply;
@@ -786,8 +793,15 @@ JobId Engine::find_job(std::string_view name) const {
 }
 
 JobId Engine::stored_job(std::string_view name) const {
-  const auto alone = unreadable_.find(name);
-  return alone == unreadable_.end() ? find_job(name) : alone->second.id;
+  const wire::JobStatus* alone = find_unreadable(name);
+  return alone == nullptr ? find_job(name) : alone->id;
+}
+
+const wire::JobStatus* Engine::find_unreadable(std::string_view name) const {
+  const auto found = std::ranges::find_if(unreadable_, [&](const auto& item) {
+    return item.first == name || name == fmt::format("#{}", item.second.id);
+  });
+  return found == unreadable_.end() ? nullptr : &found->second;
 }
 
 const std::string* Engine::job_name(JobId job) const {

@@ -98,7 +98,7 @@ class Engine {
 
   // The job that a name or "#<id>" means: of several by one name, the latest. 0: none.
   JobId find_job(std::string_view name) const;
-  // The same of those that the store has: one that stands alone, too.
+  // The same, also of a job that stands alone.
   JobId stored_job(std::string_view name) const;
   // Null: there is no such job; what a worker of it is told then.
   const std::string* job_name(JobId job) const;
@@ -170,6 +170,7 @@ class Engine {
   bool refuses(const Caller& caller, Status status, std::string wrong) const;
   bool refuses_store(const Caller& caller) const;
   bool refuses_unreadable(const Caller& caller, const std::string& name) const;
+  const wire::JobStatus* find_unreadable(std::string_view name) const;  // null: it can be read
   bool refuses_new_job(const Caller& caller, const JobSpec& spec) const;
   // The job of this name; null if there is none, which the caller has then been told.
   Job* named(const Caller& caller, const std::string& name) const;
@@ -190,6 +191,7 @@ class Engine {
   // False: there are as many workers as are allowed, and no job that has ended can be forgotten.
   bool has_room_for_worker();
   void forget_workers_above(std::uint32_t count);
+  bool needs_snapshot(const Job& job) const;
   void take_snapshot(Job& job);
   void shorten_tails();
   template <class F>

@@ -23,6 +23,8 @@ struct EngineOptions {
   // Of a cluster's shards, each gives ids that no other one gives.
   JobId first_job = 1;
   JobId job_step = 1;
+  // The store has a log that stays until snapshots cover it, of jobs that are forgotten, too.
+  bool keeps_log = false;
   std::uint32_t workers_max = limits::kWorkersPerJobMax;  // of all jobs, with those that are gone
 };
 

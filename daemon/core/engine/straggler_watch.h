@@ -84,7 +84,7 @@ class StragglerWatch {
   Answers& answers_;
   JobCounters& counters_;
   StragglerDetector detector_;
-  bool has_listeners_ = false;  // or has had: nobody is looked for otherwise
+  bool has_listeners_ = false;  // or had: without any, nobody is to be told
   std::set<Rank> slow_;
   std::map<std::string, std::uint32_t> slow_on_;  // those of a host
   std::optional<StragglerVerdict> verdict_;       // on the latest push

@@ -97,7 +97,7 @@ class TimerQueue {
     return one.at != other.at ? one.at < other.at : one.key < other.key;
   }
 
-  // Null: none was set since its were cancelled. Mostly it is the same job again.
+  // Null: the job has none. Mostly it is the same job again.
   OfJob* find(JobId job) {
     if (latest_ != nullptr && job == latest_job_) return latest_;
     const auto found = timers_.find(job);

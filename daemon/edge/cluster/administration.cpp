@@ -41,8 +41,9 @@ std::string etcd_access(const config::Config& config) {
   std::string all;
   for (const std::string& path :
        {cluster.ca_file, cluster.certificate_file, cluster.key_file, cluster.password_file}) {
+    if (path.empty()) continue;
     std::string text;
-    if (!path.empty()) read_file(path, text);
+    if (!read_file(path, text) || text.empty()) return {};
     all += text + '\0';
   }
   return all;

@@ -13,7 +13,8 @@ namespace syncd::cluster {
 
 // What `config` says of etcd. False, with a sentence in `error`: the password cannot be read.
 bool etcd_options(const config::Config& config, EtcdOptions& options, std::string& error);
-// What is in the files by which etcd knows a member, and it etcd: to see whether that has changed.
+// What is in the files of certificates and of the password for etcd, to see whether they have
+// changed. Empty: one of them cannot be read, as while it is being replaced.
 std::string etcd_access(const config::Config& config);
 
 // "4 shards: 0 to 3".

@@ -148,7 +148,7 @@ bool Copy::load(std::string& error) {
 Copy::Took Copy::take_up(const Config& config, const TakeOver& read, std::string& error) {
   if (store_ == nullptr && !open(error)) return Took::kNotYet;
   forget_removed();
-  if (stamp_.cluster != Stamp{}.cluster && stamp_.cluster != config.cluster) {
+  if (stamp_.generation != 0 && stamp_.cluster != config.cluster) {
     error = "store " + options_.path +
             " is a copy of another cluster's history. If the cluster of this name was made anew, "
             "etcd has lost something: see \"etcd has lost something\" in cluster.md. Else name "
@@ -193,7 +193,9 @@ bool Copy::take_all(const Config& config, const TakeOver& read, std::string& err
   stamp_.cluster = config.cluster;
   stamp_.generation = config.generation;
   stamp_.shards = config.shards;
-  return follow(read, error) && take_snapshots(read, false, error) && wait(submitted_, error);
+  if (!follow(read, error) || !take_snapshots(read, false, error)) return false;
+  fetched_.clear();
+  return wait(submitted_, error);
 }
 
 void Copy::forget_removed() {
@@ -233,16 +235,27 @@ bool Copy::set_store_aside(std::string& error) {
   return false;
 }
 
+// What an attempt to make it has left: the jobs that it names may be gone since.
+bool Copy::discard(std::string& error) {
+  if (!store_->close(kDiskTimeout, error)) return false;
+  store_.reset();
+  std::error_code code;
+  std::filesystem::remove_all(options_.path, code);
+  if (code) error = fmt::format("cannot remove {}: {}", options_.path, code.message());
+  return !code;
+}
+
 // An empty store with all snapshots in it, as of the entry before the log's first.
 bool Copy::begin_anew(const Config& config, const TakeOver& read, std::string& error) {
-  // What an attempt that fails leaves is what the next one goes on with.
-  const Stamp unfinished{config.cluster, 0, {config.generation, {}}, config.shards};
-  if (stamp_ != unfinished) {
-    const bool is_empty = stamp_ == Stamp{};
-    if (!is_empty && (!set_store_aside(error) || !open(error))) return false;
-    if (!submit({{}, {}, to_text(unfinished)}, error)) return false;
+  const bool is_empty = stamp_ == Stamp{};
+  if (!is_empty && !(stamp_.generation != 0 ? set_store_aside(error) : discard(error))) {
+    return false;
   }
-  if (!take_snapshots(read, true, error)) return false;
+  // Until the last snapshot is there, it is no copy.
+  if (!open(error) || !submit({{}, {}, to_text({config.cluster, 0, {}, config.shards})}, error) ||
+      !take_snapshots(read, true, error)) {
+    return false;
+  }
   const Nonce nonce = read.log.empty() ? read.tail.nonce : read.log.front().previous;
   stamp_ = {config.cluster, config.generation, {read.first.index - 1, nonce}, config.shards};
   return submit({{}, {}, to_text(stamp_)}, error);
@@ -252,22 +265,19 @@ bool Copy::begin_anew(const Config& config, const TakeOver& read, std::string& e
 bool Copy::take_snapshots(const TakeOver& read, bool all, std::string& error) {
   store::Batch batch;
   std::size_t bytes_taken = 0;
-  // One batch after the other: the store's queue would take far more memory.
-  const auto hand_to_disk = [&](std::string& why) {
+  // One batch after the other: all of them at once would take far more memory.
+  const auto hand_to_disk = [&] {
     bytes_taken = 0;
     return batch.snapshots.empty() ||
-           (submit(std::exchange(batch, {}), why) && wait(submitted_, why));
+           (submit(std::exchange(batch, {}), error) && wait(submitted_, error));
   };
   for (const auto& [job, pointer] : read.pointers) {
     if (pointer.sequence <= sequence_of(snapshots_, job)) continue;
     if (!all && pointer.sequence > sequence_of(last_, job)) continue;
     if (progress_) progress_();
-    std::string bytes;
-    if (!fetch_(job, pointer, bytes, error)) {
-      std::string ignored;
-      hand_to_disk(ignored);  // the next attempt need not fetch them again
-      return false;
-    }
+    auto& [known, bytes] = fetched_[job];
+    if (known != pointer && !fetch_(job, pointer, bytes, error)) return false;
+    known = pointer;
     JobSnapshot snapshot;
     if (!decode_snapshot(bytes, snapshot, error) || snapshot.created.job != job ||
         snapshot.sequence != pointer.sequence) {
@@ -278,9 +288,9 @@ bool Copy::take_snapshots(const TakeOver& read, bool all, std::string& error) {
     last_[job] = std::max(last_[job], pointer.sequence);
     batch.snapshots.push_back(std::move(snapshot));
     bytes_taken += bytes.size();
-    if (bytes_taken >= kSnapshotsBytes && !hand_to_disk(error)) return false;
+    if (bytes_taken >= kSnapshotsBytes && !hand_to_disk()) return false;
   }
-  return hand_to_disk(error);
+  return hand_to_disk();
 }
 
 bool Copy::follow(const TakeOver& read, std::string& error) {

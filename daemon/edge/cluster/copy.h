@@ -1,8 +1,9 @@
 // A member's copy of a shard's history: a store on its own disk, that follows the shard's log while
 // another member leads it. One thread; calls block on the disk.
 //
-// What always holds: the copy is what the log's entries up to its stamp came to, and perhaps
-// snapshots of later states, behind which entries are taken up where they go on.
+// What always holds, once it has a generation: the copy is what the log's entries up to its stamp
+// came to, and perhaps snapshots of later states, behind which entries are taken up where they go
+// on.
 #pragma once
 
 #include <array>
@@ -24,8 +25,7 @@ namespace syncd::cluster {
 // How far a copy has come, and in which cluster.
 struct Stamp {
   std::array<std::uint8_t, 16> cluster{};
-  // 0: the copy is empty, or is being made of snapshots; then tail.index is for which generation.
-  std::uint64_t generation = 0;
+  std::uint64_t generation = 0;  // 0: the copy is empty, or its making was interrupted
   Tail tail;
   Shard shards = 1;  // of the cluster
 
@@ -73,6 +73,7 @@ class Copy {
   bool load(std::string& error);
   bool take_all(const Config& config, const TakeOver& read, std::string& error);
   bool set_store_aside(std::string& error);
+  bool discard(std::string& error);
   bool begin_anew(const Config& config, const TakeOver& read, std::string& error);
   bool take_snapshots(const TakeOver& read, bool all, std::string& error);
   void forget_removed();
@@ -84,6 +85,8 @@ class Copy {
   const Shard shard_;
   const Fetch fetch_;
   const std::function<void()> progress_;
+  // What was fetched for a rebuild that has not succeeded yet.
+  std::map<JobId, std::pair<Pointer, std::string>> fetched_;
   Stamp stamp_;
   std::string set_aside_;
   std::map<JobId, Sequence> last_;       // of each job's records

@@ -126,7 +126,8 @@ bool Host::follow(uv_loop_t* loop, OnEnd on_end, std::string& error) {
   member.unfit_for = unfit_for_ = take_variable(kUnfitFor);
   member.cannot_read = cannot_read_ = take_variable(kCannotRead) != 0;
   member.has_new_access = [config = config_, known = etcd_access(config_)] {
-    return etcd_access(config) != known;
+    const std::string now = etcd_access(config);
+    return !now.empty() && now != known;
   };
   member.on_deposed = [this](const std::string& reason, bool is_unfit) {
     restart(reason, is_unfit);

@@ -1,4 +1,4 @@
-// What a member does until it leads, and what both do; see membership.h.
+// What a member does until it leads, and what it does all the time; see membership.h.
 #include "daemon/edge/cluster/membership.h"
 
 #include <fmt/format.h>

@@ -156,7 +156,7 @@ class Membership {
   Micros registered_at_ = 0;
   Micros pointers_at_ = 0;          // when its copy looked for snapshots last
   bool pointers_left_out_ = false;  // since then
-  Micros access_at_ = 0;            // when it was looked for
+  Micros access_at_ = 0;            // when has_new_access() was asked
   // Of each other member: how far its copy has come, and when that was seen last.
   std::map<std::string, std::pair<Index, Micros>> others_;
   std::atomic<std::uint64_t> auth_hash_{0};

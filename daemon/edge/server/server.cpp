@@ -47,6 +47,7 @@ EngineOptions engine_options(const ServerOptions& options, bool is_shared) {
   engine.first_job = options.shards + options.shard;
   engine.job_step = options.shards;
   if (is_shared) engine.restart_grace_us = kGraceAfterTakeOver;
+  engine.keeps_log = is_shared;
   return engine;
 }
 

@@ -258,7 +258,7 @@ void add_jobs(const TopView& view, std::vector<std::string>& lines) {
   const auto before = pushes_by_job(view.before);
   Table table;
   table.columns = std::vector<Column>{{"ID", true, 4, 10, 90},      {"JOB", false, 8, 64, 100},
-                                      {"POLICY", false, 6, 30, 60}, {"STATE", false, 7, 8, 70},
+                                      {"POLICY", false, 6, 30, 60}, {"STATE", false, 7, 10, 70},
                                       {"WORKERS", true, 7, 13, 75}, {"CLOCKS", true, 7, 23, 40},
                                       {"IT/S", true, 6, 9, 80},     {"PUSHES", true, 7, 14, 30},
                                       {"WAITING", true, 7, 7, 65},  {"NOTE", false, 8, 200, 20}};

@@ -237,6 +237,7 @@ TEST(EngineLimits, JobsThatHaveEndedAreRestoredAsFarAsThereIsRoom) {
   constexpr JobId kJobs = 9;
   EngineOptions options;
   options.workers_max = 7;
+  options.keeps_log = true;
   Engine engine(options);
   std::string error;
   for (JobId id = 1; id <= kJobs; ++id) {
@@ -245,13 +246,19 @@ TEST(EngineLimits, JobsThatHaveEndedAreRestoredAsFarAsThereIsRoom) {
     std::vector<Record> records = crowd.records();
     for (Record& record : records) record.job = id;
     records.front().name = "job-" + std::to_string(id);
-    ASSERT_TRUE(engine.restore(nullptr, records, error)) << error;
+    JobSnapshot snapshot;
+    ASSERT_TRUE(crowd.engine().snapshot(1, snapshot));
+    snapshot.created = records.front();
+    // The latest one's last records are in no snapshot yet.
+    const bool is_whole = id != kJobs;
+    if (is_whole) records.clear();
+    ASSERT_TRUE(engine.restore(is_whole ? &snapshot : nullptr, records, error)) << error;
     EXPECT_LE(engine.stats().workers, options.workers_max) << id;
   }
   engine.finish_restore(0);
   EXPECT_THAT(engine.job_ids(), testing::ElementsAre(2, kJobs)) << "one goes on, one is the latest";
 
-  // That one's last records are in no snapshot yet: before it is forgotten there is one.
+  // Before that one is forgotten there is a snapshot of it.
   Effects effects;
   wire::Join join;
   join.job = "new";
