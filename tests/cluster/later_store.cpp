@@ -1,6 +1,6 @@
 // Writes a store as a later version of syncd might, and ends:
 //   later_store DIRECTORY
-// Job "later" has a policy that this version does not know, job "known" has not.
+// Job "later" has a policy that this version does not know; that of job "known" is asp.
 #include <cstdio>
 #include <string>
 

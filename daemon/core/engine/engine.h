@@ -98,7 +98,7 @@ class Engine {
 
   // The job that a name or "#<id>" means: of several by one name, the latest. 0: none.
   JobId find_job(std::string_view name) const;
-  // The same, also of a job that stands alone.
+  // As find_job(), and finds jobs that stand alone, too.
   JobId stored_job(std::string_view name) const;
   // Null: there is no such job; what a worker of it is told then.
   const std::string* job_name(JobId job) const;

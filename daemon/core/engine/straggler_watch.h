@@ -84,7 +84,7 @@ class StragglerWatch {
   Answers& answers_;
   JobCounters& counters_;
   StragglerDetector detector_;
-  bool has_listeners_ = false;  // or had: without any, nobody is to be told
+  bool has_listeners_ = false;  // stays true when that worker has left
   std::set<Rank> slow_;
   std::map<std::string, std::uint32_t> slow_on_;  // those of a host
   std::optional<StragglerVerdict> verdict_;       // on the latest push

@@ -241,7 +241,11 @@ bool Copy::discard(std::string& error) {
   store_.reset();
   std::error_code code;
   std::filesystem::remove_all(options_.path, code);
-  if (code) error = fmt::format("cannot remove {}: {}", options_.path, code.message());
+  if (code) {
+    error =
+        fmt::format("what an interrupted rebuild has left in {} cannot be removed: {}; remove it",
+                    options_.path, code.message());
+  }
   return !code;
 }
 

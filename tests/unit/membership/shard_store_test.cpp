@@ -19,7 +19,7 @@ using store::Batch;
 using store::creation;
 using store::push;
 
-// A copy on a disk that keeps back that it has synced anything, while it is told to.
+// A copy that tells of no commit while `syncs` is false.
 class SlowDisk final : public test::ForwardingStore {
  public:
   SlowDisk(std::unique_ptr<Store> inner, const std::atomic<bool>& syncs)
@@ -233,7 +233,7 @@ TEST_F(ShardStoreTest, TheLogStaysForTheCopiesOfOtherMembers) {
   close(*store);
 }
 
-// If the power of all members fails, the log has what no disk has.
+// Should the power of all members fail, only the log has what no copy has synced.
 TEST_F(ShardStoreTest, TheLogStaysForACopyThatIsNotSynced) {
   figures_->others_have = 1'000'000;
   auto store = open(dir_.store(), {{1, 4}, {1, 8}, {1, 8}});
